@@ -1,0 +1,231 @@
+//! The one error of the call path: a code, a sentence for the caller, and a private cause.
+//!
+//! The public half never holds a secret, an upstream's body, an internal address or a stack
+//! trace. The private half (`cause`) is logged once, by `stack/trace.rs`, and never rendered.
+
+mod code;
+
+pub use code::{Code, Next};
+
+use std::{borrow::Cow, error::Error as StdError, fmt, time::Duration};
+
+use bytes::Bytes;
+
+/// A refusal or a failure on the path of a call.
+pub struct Error(Box<Inner>);
+
+struct Inner {
+    code: Code,
+    message: Cow<'static, str>,
+    form: Form,
+    reason: Option<&'static str>,
+    kind: Option<&'static str>,
+    retryable: Option<bool>,
+    next: Option<Next>,
+    retry_after: Option<Duration>,
+    limit: Option<Box<str>>,
+    pointer: Option<Box<str>>,
+    unknown_outcome: bool,
+    headers: Vec<(http::HeaderName, http::HeaderValue)>,
+    cause: Option<Box<dyn StdError + Send + Sync>>,
+}
+
+/// How the error must be told, where the taxonomy alone does not say.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Form {
+    /// As `design.md` section 6 says: a tool result for a visible tool's call, else a JSON-RPC
+    /// error with our own code, else a REST error object.
+    Taxonomy,
+    /// The protocol names its own code; `status` is for 2026-07-28, older revisions get 200.
+    Protocol { rpc_code: i32, status: u16, data: Option<Bytes> },
+    /// Transport, authentication and load: the HTTP status counts in every dialect and era.
+    /// `rpc_code` overrides the taxonomy's.
+    Http { status: u16, rpc_code: Option<i32> },
+}
+
+impl Error {
+    pub fn new(code: Code, message: impl Into<Cow<'static, str>>) -> Self {
+        Self(Box::new(Inner {
+            code,
+            message: message.into(),
+            form: Form::Taxonomy,
+            reason: None,
+            kind: None,
+            retryable: None,
+            next: None,
+            retry_after: None,
+            limit: None,
+            pointer: None,
+            unknown_outcome: false,
+            headers: Vec::new(),
+            cause: None,
+        }))
+    }
+
+    /// An error for which the protocol has its own code.
+    pub fn protocol(
+        code: Code,
+        rpc_code: i32,
+        status: u16,
+        message: impl Into<Cow<'static, str>>,
+    ) -> Self {
+        let mut error = Self::new(code, message);
+        error.0.form = Form::Protocol { rpc_code, status, data: None };
+        error
+    }
+
+    /// A failure of transport, authentication or load, told by its HTTP status.
+    pub fn http(code: Code, status: u16, message: impl Into<Cow<'static, str>>) -> Self {
+        let mut error = Self::new(code, message);
+        error.0.form = Form::Http { status, rpc_code: None };
+        error
+    }
+
+    /// The JSON-RPC code of a failure that is told by its HTTP status.
+    pub fn with_rpc_code(mut self, code: i32) -> Self {
+        if let Form::Http { rpc_code, .. } = &mut self.0.form {
+            *rpc_code = Some(code);
+        }
+        self
+    }
+
+    /// The `data` member of a protocol error: one JSON value.
+    pub fn with_data(mut self, json: impl Into<Bytes>) -> Self {
+        if let Form::Protocol { data, .. } = &mut self.0.form {
+            *data = Some(json.into());
+        }
+        self
+    }
+
+    /// Why, in the closed list of `hangu.reason` (`default_deny`, `rule_deny`, …).
+    pub fn with_reason(mut self, reason: &'static str) -> Self {
+        self.0.reason = Some(reason);
+        self
+    }
+
+    /// `error.type` of telemetry: `timeout`, `connection_refused`, `tls`, …
+    pub fn with_kind(mut self, kind: &'static str) -> Self {
+        self.0.kind = Some(kind);
+        self
+    }
+
+    pub fn with_cause(mut self, cause: impl Into<Box<dyn StdError + Send + Sync>>) -> Self {
+        self.0.cause = Some(cause.into());
+        self
+    }
+
+    /// When the same call may be sent again.
+    pub fn with_retry_after(mut self, after: Duration) -> Self {
+        self.0.retry_after = Some(after);
+        self
+    }
+
+    /// Overrides the taxonomy's advice.
+    pub fn with_advice(mut self, retryable: bool, next: Next) -> Self {
+        self.0.retryable = Some(retryable);
+        self.0.next = Some(next);
+        self
+    }
+
+    /// The id of the limit that was hit.
+    pub fn with_limit(mut self, id: impl Into<Box<str>>) -> Self {
+        self.0.limit = Some(id.into());
+        self
+    }
+
+    /// JSON pointer of the argument that is wrong.
+    pub fn with_pointer(mut self, pointer: impl Into<Box<str>>) -> Self {
+        self.0.pointer = Some(pointer.into());
+        self
+    }
+
+    /// Bytes left and no answer came: whether the call took effect is not known.
+    pub fn with_unknown_outcome(mut self) -> Self {
+        self.0.unknown_outcome = true;
+        self
+    }
+
+    /// A header of the answer, such as `RateLimit` or `WWW-Authenticate`.
+    pub fn with_header(mut self, name: http::HeaderName, value: http::HeaderValue) -> Self {
+        self.0.headers.push((name, value));
+        self
+    }
+
+    pub fn code(&self) -> Code {
+        self.0.code
+    }
+
+    /// The sentence the caller reads.
+    pub fn message(&self) -> &str {
+        &self.0.message
+    }
+
+    pub fn form(&self) -> &Form {
+        &self.0.form
+    }
+
+    pub fn reason(&self) -> Option<&'static str> {
+        self.0.reason
+    }
+
+    pub fn kind(&self) -> Option<&'static str> {
+        self.0.kind
+    }
+
+    pub fn retryable(&self) -> bool {
+        self.0.retryable.unwrap_or_else(|| self.0.code.retryable())
+    }
+
+    pub fn next(&self) -> Next {
+        self.0.next.unwrap_or_else(|| self.0.code.next())
+    }
+
+    pub fn retry_after(&self) -> Option<Duration> {
+        self.0.retry_after
+    }
+
+    pub fn limit(&self) -> Option<&str> {
+        self.0.limit.as_deref()
+    }
+
+    pub fn pointer(&self) -> Option<&str> {
+        self.0.pointer.as_deref()
+    }
+
+    pub fn unknown_outcome(&self) -> bool {
+        self.0.unknown_outcome
+    }
+
+    pub fn headers(&self) -> &[(http::HeaderName, http::HeaderValue)] {
+        &self.0.headers
+    }
+
+    /// What really happened; for the log only.
+    pub fn cause(&self) -> Option<&(dyn StdError + Send + Sync + 'static)> {
+        self.0.cause.as_deref()
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.0.code, self.0.message)
+    }
+}
+
+impl fmt::Debug for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Error")
+            .field("code", &self.0.code)
+            .field("message", &self.0.message)
+            .field("form", &self.0.form)
+            .field("reason", &self.0.reason)
+            .field("cause", &self.0.cause)
+            .finish_non_exhaustive()
+    }
+}
+
+impl StdError for Error {
+    fn source(&self) -> Option<&(dyn StdError + 'static)> {
+        self.0.cause.as_deref().map(|cause| cause as &(dyn StdError + 'static))
+    }
+}

@@ -1,0 +1,3 @@
+//! The `hangu` command: exit codes, nothing else.
+
+fn main() {}

@@ -1,0 +1,213 @@
+//! What is known of one exchange with a client, gathered as the layers learn it.
+//!
+//! `stack/trace.rs` opens it and closes it; the audit record, the span and the metrics of the
+//! exchange are all made from it. It decides nothing.
+
+use std::{net::IpAddr, sync::Arc, time::Duration};
+
+use bytes::Bytes;
+use parking_lot::{Mutex, MutexGuard};
+use smallvec::SmallVec;
+use tokio::time::Instant;
+
+use super::{
+    caller::{Auth, CallerId, EmployeeId, Roles, TenantId},
+    server::Risk,
+    trace::TraceContext,
+};
+use crate::{
+    error::Code,
+    mcp::{Method, Version},
+};
+
+/// How the client speaks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum NorthDialect {
+    /// 2026-07-28: stateless.
+    Modern,
+    /// A handshake revision.
+    Legacy(Version),
+    /// The platform's REST form.
+    McpLite,
+}
+
+impl NorthDialect {
+    pub fn as_str(self) -> &'static str {
+        match self {
+            NorthDialect::Modern | NorthDialect::Legacy(_) => "mcp",
+            NorthDialect::McpLite => "mcp-lite",
+        }
+    }
+
+    /// The revision spoken, for standard MCP.
+    pub fn version(self) -> Option<Version> {
+        match self {
+            NorthDialect::Modern => Some(Version::LATEST),
+            NorthDialect::Legacy(version) => Some(version),
+            NorthDialect::McpLite => None,
+        }
+    }
+}
+
+/// What became of an exchange (`telemetry.md` section 3).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Outcome {
+    Ok,
+    InputRequired,
+    Cancelled,
+    CallerError,
+    Denied,
+    Throttled,
+    QuotaExhausted,
+    Conflict,
+    ToolError,
+    UpstreamError,
+    GatewayError,
+}
+
+impl Outcome {
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Outcome::Ok => "ok",
+            Outcome::InputRequired => "input_required",
+            Outcome::Cancelled => "cancelled",
+            Outcome::CallerError => "caller_error",
+            Outcome::Denied => "denied",
+            Outcome::Throttled => "throttled",
+            Outcome::QuotaExhausted => "quota_exhausted",
+            Outcome::Conflict => "conflict",
+            Outcome::ToolError => "tool_error",
+            Outcome::UpstreamError => "upstream_error",
+            Outcome::GatewayError => "gateway_error",
+        }
+    }
+
+    /// Whether a span with this outcome has the status `ERROR`.
+    pub fn is_error(self) -> bool {
+        matches!(self, Outcome::ToolError | Outcome::UpstreamError | Outcome::GatewayError)
+    }
+}
+
+/// What policy said.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum DecisionKind {
+    Allow,
+    Hide,
+    Deny,
+}
+
+impl DecisionKind {
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            DecisionKind::Allow => "allow",
+            DecisionKind::Hide => "hide",
+            DecisionKind::Deny => "deny",
+        }
+    }
+}
+
+/// A keyed digest as it is written into records: `hmac-sha256:<key id>:<hex>`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct KeyedDigest {
+    pub key: u32,
+    pub digest: [u8; 32],
+}
+
+/// One attempt at an upstream, for its CLIENT span and its metric.
+#[derive(Debug, Clone)]
+pub struct Attempt {
+    pub upstream: Arc<str>,
+    pub method: Method,
+    /// The upstream's own name of the tool.
+    pub tool: Option<Arc<str>>,
+    pub version: Option<Version>,
+    pub span_id: [u8; 8],
+    pub started: Instant,
+    pub ended: Option<Instant>,
+    pub server: Option<(Arc<str>, u16)>,
+    pub outcome: Outcome,
+    /// `error.type`, where the attempt failed.
+    pub error: Option<&'static str>,
+    /// The JSON-RPC code of the upstream's answer, if it was an error.
+    pub rpc_code: Option<i64>,
+    /// Counts from 1.
+    pub number: u8,
+}
+
+/// The facts; every field is absent until somebody knows it.
+#[derive(Debug, Default)]
+pub struct Facts {
+    /// From the HTTP headers at first; `_meta` of the request may name another parent.
+    pub trace: TraceContext,
+    pub dialect: Option<NorthDialect>,
+    pub method: Option<Method>,
+    /// The raw name of a method that is `Method::Other`, at most 64 characters.
+    pub method_original: Option<Box<str>>,
+    /// The JSON-RPC id as the client wrote it.
+    pub rpc_id: Option<Bytes>,
+    pub tenant: Option<TenantId>,
+    pub caller: Option<CallerId>,
+    pub employee: Option<EmployeeId>,
+    pub roles: Roles,
+    pub auth: Option<Auth>,
+    pub address: Option<IpAddr>,
+    pub port: Option<u16>,
+    pub session_hash: Option<[u8; 8]>,
+    /// Tool as records name it, `upstream/tool`; set only for tools of the catalog.
+    pub tool: Option<Arc<str>>,
+    /// Tool as the caller named it; set only for tools of the catalog.
+    pub tool_alias: Option<Arc<str>>,
+    /// What the caller asked for where no such tool is to be seen, at most 128 characters.
+    pub tool_asked: Option<Box<str>>,
+    pub upstream: Option<Arc<str>>,
+    pub server_key: Option<Arc<str>>,
+    /// UUIDv7 of the call (`toolCallId`).
+    pub call_id: Option<u128>,
+    pub risk: Option<Risk>,
+    pub decision: Option<DecisionKind>,
+    pub reason: Option<&'static str>,
+    pub rules: SmallVec<[Arc<str>; 2]>,
+    pub policy_revision: Option<Arc<str>>,
+    pub args_hash: Option<KeyedDigest>,
+    pub result_ref: Option<KeyedDigest>,
+    pub pin: Option<[u8; 32]>,
+    /// Limits that were hit.
+    pub limits: SmallVec<[Arc<str>; 1]>,
+    pub idempotency: Option<&'static str>,
+    pub outcome: Option<Outcome>,
+    pub code: Option<Code>,
+    /// `error.type` of the server span.
+    pub error: Option<&'static str>,
+    /// JSON-RPC code of the answer.
+    pub rpc_code: Option<i64>,
+    pub status: Option<u16>,
+    pub bytes_in: u64,
+    pub bytes_out: u64,
+    /// Time that was not the gateway's: upstream, queue, another call's result, slow client.
+    pub waited: Duration,
+    pub attempts: SmallVec<[Attempt; 1]>,
+    /// The intent of a write has been written; its completion record must follow.
+    pub intent: bool,
+    /// The tool was one the caller may see: a refusal from here on is a tool result.
+    pub admitted: bool,
+}
+
+/// One exchange with a client. Shared by the layers of its call, and by nobody else.
+#[derive(Debug)]
+pub struct Exchange {
+    pub started: Instant,
+    /// Milliseconds since 1970.
+    pub started_ms: u64,
+    facts: Mutex<Facts>,
+}
+
+impl Exchange {
+    pub fn new(trace: TraceContext, started: Instant, started_ms: u64) -> Self {
+        Self { started, started_ms, facts: Mutex::new(Facts { trace, ..Facts::default() }) }
+    }
+
+    /// The facts, to read or to add to. Never held across an await.
+    pub fn facts(&self) -> MutexGuard<'_, Facts> {
+        self.facts.lock()
+    }
+}

@@ -1,0 +1,8 @@
+//! The middle of the gateway: calls, replies and who they belong to, free of any dialect.
+
+pub mod call;
+pub mod caller;
+pub mod exchange;
+pub mod reply;
+pub mod server;
+pub mod trace;

@@ -1,0 +1,127 @@
+//! What a call comes back with: one result, or notifications and then one.
+//!
+//! Results are the server's bytes; what the gateway has to add to them is listed beside, and
+//! written once, by the northbound dialect.
+
+use std::pin::Pin;
+
+use bytes::Bytes;
+use futures_core::Stream;
+use futures_util::StreamExt;
+use http::{HeaderName, HeaderValue};
+use smallvec::SmallVec;
+
+use crate::error::Error;
+
+/// A reply and the headers that layers want on the answer.
+pub struct Reply {
+    pub headers: SmallVec<[(HeaderName, HeaderValue); 2]>,
+    pub content: Content,
+}
+
+pub enum Content {
+    Final(Final),
+    /// Notifications, then exactly one `Event::End`.
+    Stream(ReplyStream),
+    /// A notification was accepted; there is nothing to say.
+    Nothing,
+}
+
+pub type ReplyStream = Pin<Box<dyn Stream<Item = Event> + Send>>;
+
+pub enum Event {
+    Notification(Notification),
+    End(Result<Final, Error>),
+}
+
+/// A notification that belongs to the call.
+#[derive(Debug, Clone)]
+pub struct Notification {
+    /// The method's name, unescaped.
+    pub method: Box<str>,
+    /// The raw `params` object, if any.
+    pub params: Option<Bytes>,
+}
+
+/// The one answer.
+#[derive(Debug, Clone)]
+pub enum Final {
+    Result(ResultBody),
+    /// The server's own JSON-RPC error, which is its answer.
+    Error(RpcError),
+}
+
+/// A result object.
+#[derive(Debug, Clone)]
+pub struct ResultBody {
+    /// The JSON object as the server wrote it.
+    pub raw: Bytes,
+    /// `isError` of a tool result.
+    pub is_error: bool,
+    /// Already in the form that the caller's dialect wants; nothing is to be changed or added
+    /// but `added_meta`.
+    pub rendered: bool,
+    /// Members that the gateway adds to `_meta`: key, JSON value.
+    pub added_meta: SmallVec<[(&'static str, Bytes); 1]>,
+}
+
+impl ResultBody {
+    /// A result that came from an upstream.
+    pub fn upstream(raw: Bytes, is_error: bool) -> Self {
+        Self { raw, is_error, rendered: false, added_meta: SmallVec::new() }
+    }
+
+    /// A result that the gateway wrote itself, in the caller's own form.
+    pub fn own(raw: Bytes) -> Self {
+        Self { raw, is_error: false, rendered: true, added_meta: SmallVec::new() }
+    }
+}
+
+/// A JSON-RPC error object of an upstream.
+#[derive(Debug, Clone)]
+pub struct RpcError {
+    pub code: i64,
+    /// The JSON string as it was written.
+    pub message: Bytes,
+    /// The JSON value as it was written.
+    pub data: Option<Bytes>,
+}
+
+impl Reply {
+    pub fn result(body: ResultBody) -> Self {
+        Self { headers: SmallVec::new(), content: Content::Final(Final::Result(body)) }
+    }
+
+    pub fn nothing() -> Self {
+        Self { headers: SmallVec::new(), content: Content::Nothing }
+    }
+
+    /// Lets `f` see, and change, the end of the reply: at once, or when its stream gets there.
+    pub fn map_end<F>(mut self, f: F) -> Self
+    where
+        F: FnOnce(Result<Final, Error>) -> Result<Final, Error> + Send + 'static,
+    {
+        self.content = match self.content {
+            Content::Final(answer) => match f(Ok(answer)) {
+                Ok(answer) => Content::Final(answer),
+                // An error found at the end of a complete answer: tell it as the stream's end,
+                // which northbound renders like any other.
+                Err(error) => {
+                    Content::Stream(Box::pin(futures_util::stream::iter([Event::End(Err(error))])))
+                }
+            },
+            Content::Stream(stream) => {
+                let mut f = Some(f);
+                Content::Stream(Box::pin(stream.map(move |event| match event {
+                    Event::End(end) => match f.take() {
+                        Some(f) => Event::End(f(end)),
+                        None => Event::End(end),
+                    },
+                    notification => notification,
+                })))
+            }
+            Content::Nothing => Content::Nothing,
+        };
+        self
+    }
+}
