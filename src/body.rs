@@ -39,6 +39,15 @@ impl Body {
         Body::Stream(Box::pin(body))
     }
 
+    /// The same body once more, where it is in memory; a stream cannot be had twice and gives
+    /// an empty one.
+    pub fn again(&self) -> Body {
+        match self {
+            Body::Parts(parts) => Body::Parts(parts.clone()),
+            Body::Empty | Body::Stream(_) => Body::Empty,
+        }
+    }
+
     /// The length, where it is known beforehand.
     pub fn len(&self) -> Option<u64> {
         match self {

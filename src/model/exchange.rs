@@ -16,7 +16,7 @@ use super::{
     trace::TraceContext,
 };
 use crate::{
-    error::Code,
+    error::{Code, Error},
     mcp::{Method, Version},
 };
 
@@ -79,6 +79,33 @@ impl Outcome {
             Outcome::ToolError => "tool_error",
             Outcome::UpstreamError => "upstream_error",
             Outcome::GatewayError => "gateway_error",
+        }
+    }
+
+    /// What a refusal or failure counts as.
+    pub fn of(error: &Error) -> Outcome {
+        match error.code() {
+            Code::Internal => Outcome::GatewayError,
+            // A provider's judgement of the arguments is a tool's failure like any other.
+            Code::InvalidArgs | Code::NotFound | Code::Conflict if error.is_from_upstream() => {
+                Outcome::ToolError
+            }
+            _ if error.is_from_upstream() => Outcome::UpstreamError,
+            Code::ExternalServiceError | Code::Timeout => Outcome::UpstreamError,
+            Code::RateLimited => Outcome::Throttled,
+            Code::QuotaExhausted => Outcome::QuotaExhausted,
+            Code::Conflict => Outcome::Conflict,
+            Code::PermissionDenied | Code::ApprovalRequired | Code::UnsafeActionBlocked => {
+                Outcome::Denied
+            }
+            // A hidden tool answers like an unknown one, but the record knows better.
+            Code::NotFound | Code::InvalidArgs if error.reason().is_some() => Outcome::Denied,
+            Code::InvalidArgs
+            | Code::Unauthenticated
+            | Code::CapabilityMissing
+            | Code::NotFound
+            | Code::PayloadTooLarge
+            | Code::ServerNotConfigured => Outcome::CallerError,
         }
     }
 
@@ -186,28 +213,61 @@ pub struct Facts {
     /// Time that was not the gateway's: upstream, queue, another call's result, slow client.
     pub waited: Duration,
     pub attempts: SmallVec<[Attempt; 1]>,
+    /// What went wrong inside, for the log; never for the caller.
+    pub cause: Option<Box<str>>,
+    /// The request reached the layer that asks who is calling: from here on it leaves a record.
+    pub entered: bool,
+    /// The tool publishes an `outputSchema`, against which some clients check even errors.
+    pub has_output_schema: bool,
     /// The intent of a write has been written; its completion record must follow.
     pub intent: bool,
     /// The tool was one the caller may see: a refusal from here on is a tool result.
     pub admitted: bool,
 }
 
-/// One exchange with a client. Shared by the layers of its call, and by nobody else.
-#[derive(Debug)]
+/// Takes what is known of an exchange when it is over.
+pub trait Closing: Send + Sync {
+    fn close(&self, exchange: &Exchange, facts: Facts);
+}
+
+/// One exchange with a client. Shared by the layers of its call, and by nobody else; when the
+/// last of them lets go of it, on whatever path, it is over and its record is made.
 pub struct Exchange {
     pub started: Instant,
     /// Milliseconds since 1970.
     pub started_ms: u64,
     facts: Mutex<Facts>,
+    closing: Option<Arc<dyn Closing>>,
 }
 
 impl Exchange {
-    pub fn new(trace: TraceContext, started: Instant, started_ms: u64) -> Self {
-        Self { started, started_ms, facts: Mutex::new(Facts { trace, ..Facts::default() }) }
+    pub fn new(
+        trace: TraceContext,
+        started: Instant,
+        started_ms: u64,
+        closing: Option<Arc<dyn Closing>>,
+    ) -> Self {
+        let facts = Mutex::new(Facts { trace, ..Facts::default() });
+        Self { started, started_ms, facts, closing }
     }
 
     /// The facts, to read or to add to. Never held across an await.
     pub fn facts(&self) -> MutexGuard<'_, Facts> {
         self.facts.lock()
+    }
+}
+
+impl Drop for Exchange {
+    fn drop(&mut self) {
+        if let Some(closing) = self.closing.take() {
+            let facts = std::mem::take(self.facts.get_mut());
+            closing.close(self, facts);
+        }
+    }
+}
+
+impl std::fmt::Debug for Exchange {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Exchange").field("started_ms", &self.started_ms).finish_non_exhaustive()
     }
 }
