@@ -4,5 +4,9 @@
 pub mod body;
 pub mod clock;
 pub mod error;
+pub mod json;
 pub mod mcp;
 pub mod model;
+
+// What the layers decide and speak with.
+pub mod dialect;
