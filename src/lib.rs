@@ -8,5 +8,8 @@ pub mod json;
 pub mod mcp;
 pub mod model;
 
-// What the layers decide and speak with.
+// What the wire looks like.
 pub mod dialect;
+
+// The engines: what the layers decide with.
+pub mod registry;

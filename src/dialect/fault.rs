@@ -95,9 +95,7 @@ pub fn rpc_response(error: &Error, id: Option<&[u8]>, trace_id: &str) -> Bytes {
     let code = i64::from(rpc_code(error));
     match error.form() {
         // The protocol says what its own errors carry.
-        Form::Protocol { data, .. } => {
-            jsonrpc::error_response(id, code, &message, data.as_deref())
-        }
+        Form::Protocol { data, .. } => jsonrpc::error_response(id, code, &message, data.as_deref()),
         Form::Http { .. } | Form::Taxonomy => {
             let object = object(error, trace_id);
             jsonrpc::error_response(id, code, &message, Some(&object))

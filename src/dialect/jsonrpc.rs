@@ -25,7 +25,10 @@ fn invalid(message: &'static str) -> Error {
 
 /// Turns a fault of the JSON itself into the error that JSON-RPC has for it.
 pub fn unreadable(fault: &json::Fault) -> Error {
-    let code = if fault.is_syntax() { rpc::PARSE_ERROR } else { rpc::INVALID_REQUEST };
+    let code = match fault.kind {
+        json::FaultKind::DuplicateKey | json::FaultKind::Depth => rpc::INVALID_REQUEST,
+        _ => rpc::PARSE_ERROR,
+    };
     Error::http(Code::InvalidArgs, 400, format!("the body cannot be read as JSON: {fault}"))
         .with_rpc_code(code)
 }
@@ -44,17 +47,17 @@ pub fn read(doc: &Doc) -> Result<Message<'_>, Error> {
     let (mut version, mut id, mut method, mut params) = (None, None, None, None);
     let (mut result, mut error) = (None, None);
     for (key, value) in root.members() {
-        match key.known() {
-            Some("jsonrpc") => version = Some(value),
-            Some("id") => id = Some(value),
-            Some("method") => method = Some(value),
-            Some("params") => params = Some(value),
-            Some("result") => result = Some(value),
-            Some("error") => error = Some(value),
+        match &*key.unescaped() {
+            "jsonrpc" => version = Some(value),
+            "id" => id = Some(value),
+            "method" => method = Some(value),
+            "params" => params = Some(value),
+            "result" => result = Some(value),
+            "error" => error = Some(value),
             _ => {}
         }
     }
-    if version.is_none_or(|v| v.as_str().as_deref() != Some("2.0")) {
+    if version.is_none_or(|v| !v.is_str("2.0")) {
         return Err(invalid("`jsonrpc` must be \"2.0\""));
     }
     if let Some(method) = method {

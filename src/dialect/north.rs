@@ -32,10 +32,10 @@ pub fn shape(result: Value<'_>) -> Shape {
     let mut leading = true;
     for (key, value) in result.members() {
         shape.members += 1;
-        let name = key.known().unwrap_or_default();
-        let modern = MODERN_ONLY.contains(&name);
+        let name = key.unescaped();
+        let modern = MODERN_ONLY.contains(&&*name);
         leading &= modern;
-        match name {
+        match &*name {
             "isError" => shape.is_error = Some(value.kind() == Kind::True),
             "_meta" if value.kind() == Kind::Object => {
                 shape.meta = Some(span(value.raw()));
@@ -43,7 +43,7 @@ pub fn shape(result: Value<'_>) -> Shape {
                 shape.server_info = value.get(meta::SERVER_INFO).is_some();
             }
             "resultType" => {
-                shape.complete = value.as_str().as_deref() == Some("complete");
+                shape.complete = value.is_str("complete");
                 shape.has_type = true;
             }
             _ => {}
@@ -115,7 +115,8 @@ pub fn result(head: Vec<u8>, body: &ResultBody, dialect: NorthDialect) -> SmallV
         }
         edits.push((1..1, front));
     }
-    edits.sort_by_key(|(span, _)| span.start);
+    // What is put in at a place comes before what is cut out from there.
+    edits.sort_by_key(|(span, _)| (span.start, span.end));
     let mut at = 0;
     for (span, text) in edits {
         out.keep(raw.slice(at..span.start));
@@ -157,8 +158,12 @@ pub fn response(id: &[u8], end: &Final, dialect: NorthDialect) -> SmallVec<[Byte
             parts
         }
         Final::Error(error) => {
-            let bytes =
-                jsonrpc::error_response(Some(id), error.code, &error.message, error.data.as_deref());
+            let bytes = jsonrpc::error_response(
+                Some(id),
+                error.code,
+                &error.message,
+                error.data.as_deref(),
+            );
             smallvec::smallvec![bytes]
         }
     }
@@ -263,8 +268,16 @@ mod tests {
                 format!(r#"{{"resultType":"task","_meta":{{{info},"x":[1]}}}}"#),
             ),
             ("{}", modern, format!(r#"{{"resultType":"complete","_meta":{{{info}}}}}"#)),
-            (r#"{"_meta":{}}"#, modern, format!(r#"{{"resultType":"complete","_meta":{{{info}}}}}"#)),
-            (r#"{"content":[]}"#, NorthDialect::McpLite, r#"{"isError":false,"content":[]}"#.into()),
+            (
+                r#"{"_meta":{}}"#,
+                modern,
+                format!(r#"{{"resultType":"complete","_meta":{{{info}}}}}"#),
+            ),
+            (
+                r#"{"content":[]}"#,
+                NorthDialect::McpLite,
+                r#"{"isError":false,"content":[]}"#.into(),
+            ),
             (r#"{"isError":true}"#, NorthDialect::McpLite, r#"{"isError":true}"#.into()),
         ] {
             assert_eq!(render(raw, dialect, &[]), expected, "{raw} {dialect:?}");

@@ -61,7 +61,9 @@ fn read_tool_call(params: Option<Value<'_>>) -> Result<ToolCall, Error> {
             // `user` is the gateway's to say; `task` belongs to a draft that is not served.
             "_meta" | "user" | "task" => {}
             name if CONTINUATIONS.contains(&name) => {
-                return Err(invalid(format!("`params.{name}` continues no call: nothing was asked")));
+                return Err(invalid(format!(
+                    "`params.{name}` continues no call: nothing was asked"
+                )));
             }
             _ => others.push(RawMember { key: key.bytes(), value: value.bytes() }),
         }
@@ -79,18 +81,18 @@ fn read_meta(params: Option<Value<'_>>) -> Result<Meta, Error> {
     }
     let mut read = Meta::default();
     for (key, value) in value.members() {
-        match key.known() {
-            Some(meta::PROGRESS_TOKEN) => match value.kind() {
+        match &*key.unescaped() {
+            meta::PROGRESS_TOKEN => match value.kind() {
                 Kind::String | Kind::Number => read.progress_token = Some(value.bytes()),
                 _ => return Err(invalid("`progressToken` must be a string or an integer")),
             },
-            Some(meta::IDEMPOTENCY_KEY) => {
+            meta::IDEMPOTENCY_KEY => {
                 let text = value.as_str();
                 let text = text.ok_or_else(|| invalid("the idempotency key must be a string"))?;
                 read.idempotency_key = Some(text.into());
             }
-            Some(meta::TRACEPARENT) => read.traceparent = value.as_str().map(Into::into),
-            Some(meta::TRACESTATE) => read.tracestate = value.as_str().map(Into::into),
+            meta::TRACEPARENT => read.traceparent = value.as_str().map(Into::into),
+            meta::TRACESTATE => read.tracestate = value.as_str().map(Into::into),
             _ => {}
         }
         read.members.push(RawMember { key: key.bytes(), value: value.bytes() });

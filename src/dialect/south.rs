@@ -165,10 +165,8 @@ impl Outbound<'_> {
         match self.speech {
             Speech::Modern(version) => {
                 headers.insert(http_header::ACCEPT, BOTH);
-                headers.insert(
-                    header::PROTOCOL_VERSION,
-                    HeaderValue::from_static(version.as_str()),
-                );
+                headers
+                    .insert(header::PROTOCOL_VERSION, HeaderValue::from_static(version.as_str()));
                 headers.insert(header::METHOD, HeaderValue::from_static(self.method.as_str()));
                 let name = self.tool.and_then(|tool| {
                     HeaderValue::from_bytes(header_value::encode(tool).as_bytes()).ok()
@@ -258,8 +256,8 @@ fn malformed(what: &'static str) -> Error {
 /// `external_service_error` for whatever is no JSON-RPC message, or answers another request.
 pub fn read_message(text: Bytes, id: u64) -> Result<Incoming, Error> {
     let doc = Doc::parse(text, &LIMITS).map_err(|fault| malformed("not JSON").with_cause(fault))?;
-    let message = jsonrpc::read(&doc)
-        .map_err(|error| malformed("no JSON-RPC message").with_cause(error))?;
+    let message =
+        jsonrpc::read(&doc).map_err(|error| malformed("no JSON-RPC message").with_cause(error))?;
     let ours = |raw: &Bytes| raw == itoa::Buffer::new().format(id).as_bytes();
     match message {
         jsonrpc::Message::Result { id, result } if ours(&id) => {

@@ -50,7 +50,7 @@ pub fn read_request(
     let version = single(headers, &header::PROTOCOL_VERSION)?
         .ok_or_else(|| mismatch("the header MCP-Protocol-Version is missing"))?;
     let declared = complete_meta(params)?;
-    if version != declared {
+    if version != &*declared {
         return Err(mismatch("MCP-Protocol-Version differs from the version in _meta"));
     }
     if Version::parse(&declared).is_none_or(|version| !version.is_modern()) {
@@ -96,8 +96,9 @@ pub fn unserved(method: &str) -> Error {
 
 /// `_meta` with its two required members; gives the version.
 fn complete_meta(params: Option<Value<'_>>) -> Result<Box<str>, Error> {
-    let invalid =
-        |message: &'static str| Error::protocol(Code::InvalidArgs, rpc::INVALID_PARAMS, 400, message);
+    let invalid = |message: &'static str| {
+        Error::protocol(Code::InvalidArgs, rpc::INVALID_PARAMS, 400, message)
+    };
     let params = params.filter(|params| params.kind() == Kind::Object);
     let meta = params
         .and_then(|params| params.get("_meta"))

@@ -13,8 +13,7 @@ use crate::{
 };
 
 /// Methods of these revisions that the gateway serves.
-const SERVED: [Method; 4] =
-    [Method::Initialize, Method::Ping, Method::ListTools, Method::CallTool];
+const SERVED: [Method; 4] = [Method::Initialize, Method::Ping, Method::ListTools, Method::CallTool];
 
 /// The version named by the header; absent, the one that the specification assumes.
 ///

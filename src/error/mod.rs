@@ -147,6 +147,12 @@ impl Error {
         self
     }
 
+    /// Nothing of the call has left yet, whatever failed on the way.
+    pub fn with_known_outcome(mut self) -> Self {
+        self.0.unknown_outcome = false;
+        self
+    }
+
     /// The upstream said it or failed: not the gateway's own refusal.
     pub fn from_upstream(mut self) -> Self {
         self.0.from_upstream = true;

@@ -219,10 +219,29 @@ pub struct Facts {
     pub entered: bool,
     /// The tool publishes an `outputSchema`, against which some clients check even errors.
     pub has_output_schema: bool,
+    /// A refused call of a visible tool is told as a result that the model reads.
+    pub refusals_as_results: bool,
     /// The intent of a write has been written; its completion record must follow.
     pub intent: bool,
     /// The tool was one the caller may see: a refusal from here on is a tool result.
     pub admitted: bool,
+}
+
+impl Facts {
+    /// Adds what a refusal or a failure means.
+    pub fn failed(&mut self, error: &Error) {
+        self.code = Some(error.code());
+        self.outcome = Some(Outcome::of(error));
+        if self.reason.is_none() {
+            self.reason = error.reason();
+        }
+        if let Some(limit) = error.limit() {
+            self.limits.push(limit.into());
+        }
+        self.error =
+            error.kind().or_else(|| (error.code() == Code::Internal).then_some("internal"));
+        self.cause = error.cause().map(|cause| cause.to_string().into());
+    }
 }
 
 /// Takes what is known of an exchange when it is over.

@@ -5,4 +5,5 @@ pub mod caller;
 pub mod exchange;
 pub mod reply;
 pub mod server;
+pub mod template;
 pub mod trace;

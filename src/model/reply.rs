@@ -130,31 +130,27 @@ impl Reply {
     }
 
     /// Lets `f` see, and change, the end of the reply: at once, or when its stream gets there.
-    pub fn map_end<F>(mut self, f: F) -> Self
+    ///
+    /// # Errors
+    /// What `f` made of an end that is there already.
+    pub fn map_end<F>(mut self, f: F) -> Result<Self, Error>
     where
         F: FnOnce(Result<Final, Error>) -> Result<Final, Error> + Send + 'static,
     {
         self.content = match self.content {
-            Content::Final(answer) => match f(Ok(answer)) {
-                Ok(answer) => Content::Final(answer),
-                // An error found at the end of a complete answer: tell it as the stream's end,
-                // which northbound renders like any other.
-                Err(error) => {
-                    Content::Stream(Box::pin(futures_util::stream::iter([Event::End(Err(error))])))
-                }
-            },
+            Content::Final(answer) => Content::Final(f(Ok(answer))?),
             Content::Stream(stream) => {
                 let mut f = Some(f);
-                Content::Stream(Box::pin(stream.map(move |event| match event {
-                    Event::End(end) => match f.take() {
-                        Some(f) => Event::End(f(end)),
-                        None => Event::End(end),
-                    },
-                    notification => notification,
+                Content::Stream(Box::pin(stream.map(move |event| match (event, f.take()) {
+                    (Event::End(end), Some(f)) => Event::End(f(end)),
+                    (event, kept) => {
+                        f = kept;
+                        event
+                    }
                 })))
             }
             Content::Nothing => Content::Nothing,
         };
-        self
+        Ok(self)
     }
 }

@@ -113,9 +113,11 @@ impl Registry {
     /// The catalog of everything listed so far.
     pub fn catalog(&self) -> Catalog {
         let servers = self.servers();
-        Catalog::build(servers.iter().map(|server| {
-            (server.name.clone(), server.listing.clone(), server.current.clone())
-        }))
+        Catalog::build(
+            servers.iter().map(|server| {
+                (server.name.clone(), server.listing.clone(), server.current.clone())
+            }),
+        )
     }
 
     fn servers(&self) -> std::sync::MutexGuard<'_, Vec<Server>> {

@@ -18,7 +18,10 @@ fn definition(raw: &str) -> Arc<Definition> {
 }
 
 fn named(name: &str) -> Arc<Definition> {
-    definition(&format!(r#"{{"name":{},"inputSchema":{{}}}}"#, serde_json::to_string(name).unwrap()))
+    definition(&format!(
+        r#"{{"name":{},"inputSchema":{{}}}}"#,
+        serde_json::to_string(name).unwrap()
+    ))
 }
 
 #[test]
@@ -60,8 +63,7 @@ fn a_plain_name_keeps_its_letters_and_a_forged_hash_does_not_collide() {
 #[test]
 fn the_aggregate_renames_and_changes_nothing_else() {
     let raw = r#"{ "title":"T", "name" : "t","inputSchema":{"type":"object","x-order":[1.0]},"future":{"a":null} }"#;
-    let catalog =
-        Catalog::build([(upstream("up"), Listing::Listed, vec![definition(raw)])]);
+    let catalog = Catalog::build([(upstream("up"), Listing::Listed, vec![definition(raw)])]);
     let tool = &catalog.tools()[0];
     let own = Surface::Upstream(upstream("up"));
     assert_eq!(tool.published(&own), raw);

@@ -21,7 +21,7 @@ use crate::{
     mcp::{Method, header},
     model::{
         call::Route,
-        exchange::{Exchange, Facts, NorthDialect, Outcome},
+        exchange::{Exchange, Facts, NorthDialect},
     },
 };
 
@@ -70,6 +70,9 @@ where
 
     fn call(&mut self, request: Request<B>) -> Self::Future {
         let exchange = request.extensions().get::<Arc<Exchange>>().cloned();
+        if let Some(exchange) = &exchange {
+            exchange.facts().refusals_as_results = self.tools_call == ToolsCallErrors::Result;
+        }
         let lite = matches!(request.extensions().get::<Route>(), Some(Route::Lite(..)));
         RespondFuture {
             exchange,
@@ -105,27 +108,13 @@ where
         let response = match this.exchange {
             Some(exchange) => {
                 let mut facts = exchange.facts();
-                note(&mut facts, &error);
+                facts.failed(&error);
                 respond(&error, &mut facts, *this.lite, *this.tools_call)
             }
             None => respond(&error, &mut Facts::default(), *this.lite, *this.tools_call),
         };
         Poll::Ready(Ok(response))
     }
-}
-
-/// Adds what an error means to the facts of its exchange.
-pub(super) fn note(facts: &mut Facts, error: &Error) {
-    facts.code = Some(error.code());
-    facts.outcome = Some(Outcome::of(error));
-    if facts.reason.is_none() {
-        facts.reason = error.reason();
-    }
-    if let Some(limit) = error.limit() {
-        facts.limits.push(limit.into());
-    }
-    facts.error = error.kind().or_else(|| (error.code() == Code::Internal).then_some("internal"));
-    facts.cause = error.cause().map(|cause| cause.to_string().into());
 }
 
 fn respond(
@@ -142,7 +131,7 @@ fn respond(
     };
     let (status, body) = match dialect {
         NorthDialect::McpLite => (rest_status(error), fault::rest_body(error, &trace_id)),
-        _ if told_as_result(error, facts, tools_call) => {
+        _ if told_as_result(error, facts) => {
             let id = facts.rpc_id.as_deref().unwrap_or(b"0");
             let mut body = crate::dialect::jsonrpc::result_head(id);
             let structured = !facts.has_output_schema;
@@ -182,8 +171,8 @@ fn respond(
 }
 
 /// Whether the model gets to read the refusal.
-fn told_as_result(error: &Error, facts: &Facts, tools_call: ToolsCallErrors) -> bool {
-    tools_call == ToolsCallErrors::Result
+fn told_as_result(error: &Error, facts: &Facts) -> bool {
+    facts.refusals_as_results
         && facts.method == Some(Method::CallTool)
         && facts.admitted
         && facts.rpc_id.is_some()

@@ -19,7 +19,7 @@ use bytes::Bytes;
 use dashmap::DashMap;
 use http::HeaderName;
 use parking_lot::RwLock;
-use tokio::sync::watch;
+use tokio::{sync::watch, time::Instant};
 
 use crate::{
     body::Body,
@@ -30,6 +30,7 @@ use crate::{
         caller::Caller,
         exchange::{Exchange, NorthDialect},
         server::{DialectKind, UpstreamName},
+        trace::TraceContext,
         template::HeaderSource,
     },
     policy::{self, Permit, View},
@@ -166,6 +167,16 @@ pub struct Upstream {
     pub era: RwLock<Option<Era>>,
 }
 
+impl Upstream {
+    pub fn era(&self) -> Option<Era> {
+        *self.era.read()
+    }
+
+    pub fn set_era(&self, era: Option<Era>) {
+        *self.era.write() = era;
+    }
+}
+
 /// Every upstream, in configuration order.
 pub type Upstreams = Arc<[Arc<Upstream>]>;
 
@@ -220,6 +231,7 @@ pub struct Hop {
     pub exchange: Arc<Exchange>,
     pub caller: Option<Caller>,
     pub upstream: Arc<Upstream>,
+    pub method: http::Method,
     /// Below the upstream's own path, for dialects that have paths.
     pub path: &'static str,
     pub headers: http::HeaderMap,
@@ -231,12 +243,29 @@ pub struct Hop {
 }
 
 impl Hop {
+    /// A request of the gateway's own, without a body.
+    pub fn own(upstream: Arc<Upstream>, method: http::Method) -> Hop {
+        let exchange = Exchange::new(TraceContext::default(), Instant::now(), 0, None);
+        Hop {
+            exchange: Arc::new(exchange),
+            caller: None,
+            upstream,
+            method,
+            path: "",
+            headers: http::HeaderMap::new(),
+            body: Body::Empty,
+            session: true,
+            client_headers: Arc::default(),
+        }
+    }
+
     /// The same request once more. Its body is in memory, so nothing is copied.
     pub fn again(&self) -> Hop {
         Hop {
             exchange: self.exchange.clone(),
             caller: self.caller.clone(),
             upstream: self.upstream.clone(),
+            method: self.method.clone(),
             path: self.path,
             headers: self.headers.clone(),
             body: self.body.again(),

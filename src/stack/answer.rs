@@ -6,12 +6,12 @@
 
 use std::time::Duration;
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use http::{HeaderMap, StatusCode, header as http_header};
 use http_body_util::BodyExt;
 
 use crate::{
-    body::Body,
+    body::{Body, Whole},
     dialect::{jsonrpc, south},
     error::{Code, Error, Next},
     json::{self, Doc, Kind, Value},
@@ -25,14 +25,14 @@ const MESSAGE_CHARS: usize = 300;
 
 /// The kind of an answer's body.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Media {
+pub(crate) enum Media {
     Json,
     EventStream,
     Html,
     Other,
 }
 
-pub(super) fn media(headers: &HeaderMap) -> Media {
+pub(crate) fn media(headers: &HeaderMap) -> Media {
     let Some(value) = headers.get(http_header::CONTENT_TYPE).and_then(|v| v.to_str().ok()) else {
         return Media::Other;
     };
@@ -49,7 +49,7 @@ pub(super) fn media(headers: &HeaderMap) -> Media {
 }
 
 /// A failure of the upstream, named for the caller by the upstream's configured name alone.
-pub(super) fn failure(upstream: &str, what: &str) -> Error {
+pub(crate) fn failure(upstream: &str, what: &str) -> Error {
     Error::new(Code::ExternalServiceError, format!("`{upstream}` {what}"))
         .with_kind("malformed")
         .with_unknown_outcome()
@@ -57,7 +57,7 @@ pub(super) fn failure(upstream: &str, what: &str) -> Error {
 }
 
 /// Reads a whole body up to a cap. One piece is passed on as it is.
-pub(super) async fn collect(mut body: Body, cap: usize, upstream: &str) -> Result<Bytes, Error> {
+pub(crate) async fn collect(mut body: Body, cap: usize, upstream: &str) -> Result<Bytes, Error> {
     let too_large = || {
         Error::new(
             Code::PayloadTooLarge,
@@ -70,30 +70,21 @@ pub(super) async fn collect(mut body: Body, cap: usize, upstream: &str) -> Resul
     if body.len().is_some_and(|len| len > cap as u64) {
         return Err(too_large());
     }
-    let mut first: Option<Bytes> = None;
-    let mut more = BytesMut::new();
+    let mut whole = Whole::default();
     while let Some(frame) = body.frame().await {
         let frame = frame.map_err(|cause| broken(upstream, cause))?;
         // Trailers say nothing that the gateway listens to.
         let Ok(data) = frame.into_data() else { continue };
-        match &first {
-            None => first = Some(data),
-            Some(before) => {
-                if more.is_empty() {
-                    more.extend_from_slice(before);
-                }
-                more.extend_from_slice(&data);
-            }
-        }
-        if more.len().max(first.as_ref().map_or(0, Bytes::len)) > cap {
+        whole.push(data);
+        if whole.len() > cap {
             return Err(too_large());
         }
     }
-    Ok(if more.is_empty() { first.unwrap_or_default() } else { more.freeze() })
+    Ok(whole.bytes())
 }
 
 /// The connection ended before the answer did.
-pub(super) fn broken(
+pub(crate) fn broken(
     upstream: &str,
     cause: impl Into<Box<dyn std::error::Error + Send + Sync>>,
 ) -> Error {
@@ -101,7 +92,7 @@ pub(super) fn broken(
 }
 
 /// What a standard server answered with a status that is no success.
-pub(super) async fn standard_failure(
+pub(crate) async fn standard_failure(
     status: StatusCode,
     headers: &HeaderMap,
     body: Body,
@@ -127,7 +118,7 @@ fn answers(text: &Bytes) -> bool {
 }
 
 /// A provider's failure: its status, and the message of its error object if it has one.
-pub(super) async fn provider_failure(
+pub(crate) async fn provider_failure(
     status: StatusCode,
     headers: &HeaderMap,
     body: Body,
@@ -223,7 +214,7 @@ fn retry_after(headers: &HeaderMap) -> Option<Duration> {
 }
 
 /// A provider's success: the body must look like a result of the method.
-pub(super) fn provider_result(
+pub(crate) fn provider_result(
     text: Bytes,
     upstream: &str,
     member: &str,
@@ -242,7 +233,7 @@ pub(super) fn provider_result(
 }
 
 /// Whether a body is a JSON-RPC response at all; for telling a wrong endpoint by its name.
-pub(super) fn is_json_rpc(text: Bytes) -> bool {
+pub(crate) fn is_json_rpc(text: Bytes) -> bool {
     let limits = json::Limits { depth: 512, duplicates: json::Duplicates::Allow, outline: 2 };
     Doc::parse(text, &limits).is_ok_and(|doc| jsonrpc::read(&doc).is_ok())
 }
