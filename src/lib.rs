@@ -6,3 +6,7 @@ pub mod clock;
 pub mod error;
 pub mod mcp;
 pub mod model;
+
+// Where requests come in, and where they leave.
+pub mod edge;
+pub mod upstream;
