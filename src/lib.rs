@@ -8,8 +8,15 @@ pub mod json;
 pub mod mcp;
 pub mod model;
 
-// What the wire looks like.
+// What the wire looks like, on both sides.
 pub mod dialect;
 
 // The engines: what the layers decide with.
+pub mod audit;
 pub mod registry;
+
+// The path of a call, from the socket to the server.
+pub mod upstream;
+
+// Around it.
+pub mod telemetry;
