@@ -6,3 +6,10 @@ pub mod clock;
 pub mod error;
 pub mod mcp;
 pub mod model;
+
+// Engines: what the layers decide with.
+pub mod audit;
+
+// Around it.
+pub mod admin;
+pub mod telemetry;
