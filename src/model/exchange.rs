@@ -3,7 +3,7 @@
 //! `stack/trace.rs` opens it and closes it; the audit record, the span and the metrics of the
 //! exchange are all made from it. It decides nothing.
 
-use std::{net::IpAddr, sync::Arc, time::Duration};
+use std::{fmt, net::IpAddr, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use parking_lot::{Mutex, MutexGuard};
@@ -36,6 +36,13 @@ impl NorthDialect {
         match self {
             NorthDialect::Modern | NorthDialect::Legacy(_) => "mcp",
             NorthDialect::McpLite => "mcp-lite",
+        }
+    }
+
+    /// The value of `callSource`: every dialect on the data listener's `/mcp` counts as MCP.
+    pub fn call_source(self) -> &'static str {
+        match self {
+            NorthDialect::Modern | NorthDialect::Legacy(_) | NorthDialect::McpLite => "mcp",
         }
     }
 
@@ -140,6 +147,46 @@ pub struct KeyedDigest {
     pub digest: [u8; 32],
 }
 
+impl fmt::Display for KeyedDigest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "hmac-sha256:{:x}:", self.key)?;
+        self.digest.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
+/// What a limit counts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum LimitKind {
+    Rate,
+    Concurrency,
+}
+
+impl LimitKind {
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            LimitKind::Rate => "rate",
+            LimitKind::Concurrency => "concurrency",
+        }
+    }
+}
+
+/// A limit that refused the call, by the id of its rule.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LimitHit {
+    pub id: Arc<str>,
+    pub kind: LimitKind,
+}
+
+/// The HTTP request around an exchange.
+#[derive(Debug, Clone, Copy)]
+pub struct HttpFacts {
+    /// `GET`, `POST`, …; what is none of the usual ones is `_OTHER`.
+    pub method: &'static str,
+    /// The path's template, such as `/mcp/{upstream}`; never the path itself.
+    pub route: &'static str,
+    pub version: http::Version,
+}
+
 /// One attempt at an upstream, for its CLIENT span and its metric.
 #[derive(Debug, Clone)]
 pub struct Attempt {
@@ -152,6 +199,8 @@ pub struct Attempt {
     pub started: Instant,
     pub ended: Option<Instant>,
     pub server: Option<(Arc<str>, u16)>,
+    /// The HTTP version that the attempt used, once it is connected.
+    pub http_version: Option<http::Version>,
     pub outcome: Outcome,
     /// `error.type`, where the attempt failed.
     pub error: Option<&'static str>,
@@ -166,6 +215,7 @@ pub struct Attempt {
 pub struct Facts {
     /// From the HTTP headers at first; `_meta` of the request may name another parent.
     pub trace: TraceContext,
+    pub http: Option<HttpFacts>,
     pub dialect: Option<NorthDialect>,
     pub method: Option<Method>,
     /// The raw name of a method that is `Method::Other`, at most 64 characters.
@@ -175,6 +225,8 @@ pub struct Facts {
     pub tenant: Option<TenantId>,
     pub caller: Option<CallerId>,
     pub employee: Option<EmployeeId>,
+    /// Keyed hash of the employee, for spans and for records that must not name them.
+    pub employee_hash: Option<KeyedDigest>,
     pub roles: Roles,
     pub auth: Option<Auth>,
     pub address: Option<IpAddr>,
@@ -198,8 +250,8 @@ pub struct Facts {
     pub args_hash: Option<KeyedDigest>,
     pub result_ref: Option<KeyedDigest>,
     pub pin: Option<[u8; 32]>,
-    /// Limits that were hit.
-    pub limits: SmallVec<[Arc<str>; 1]>,
+    /// Limits that refused the call.
+    pub limits: SmallVec<[LimitHit; 1]>,
     pub idempotency: Option<&'static str>,
     pub outcome: Option<Outcome>,
     pub code: Option<Code>,
@@ -221,6 +273,8 @@ pub struct Facts {
     pub has_output_schema: bool,
     /// A refused call of a visible tool is told as a result that the model reads.
     pub refusals_as_results: bool,
+    /// UUIDv7 of the audit record, once it is queued.
+    pub audit_id: Option<u128>,
     /// The intent of a write has been written; its completion record must follow.
     pub intent: bool,
     /// The tool was one the caller may see: a refusal from here on is a tool result.
@@ -234,9 +288,6 @@ impl Facts {
         self.outcome = Some(Outcome::of(error));
         if self.reason.is_none() {
             self.reason = error.reason();
-        }
-        if let Some(limit) = error.limit() {
-            self.limits.push(limit.into());
         }
         self.error =
             error.kind().or_else(|| (error.code() == Code::Internal).then_some("internal"));

@@ -3,6 +3,7 @@
 pub mod call;
 pub mod caller;
 pub mod exchange;
+pub mod ids;
 pub mod reply;
 pub mod server;
 pub mod template;

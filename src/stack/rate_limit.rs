@@ -22,6 +22,7 @@ use crate::{
     limit::{self, Attempt, Entry, Exceeded, Limiter, SlotGuard, Subject},
     model::{
         call::{ClientAddr, Request},
+        exchange::{Exchange, LimitHit, LimitKind},
         reply::{Content, Reply},
     },
 };
@@ -133,7 +134,9 @@ where
             Attempt::In(entry) => {
                 Either::Right(Either::Left(Charged::new(entry, self.inner.call(permitted))))
             }
-            Attempt::Out(exceeded) => Either::Left(ready(Err(refusal(&exceeded)))),
+            Attempt::Out(exceeded) => {
+                Either::Left(ready(Err(refused(&permitted.call.exchange, &exceeded))))
+            }
             Attempt::Wait => {
                 let clone = self.inner.clone();
                 let mut inner = mem::replace(&mut self.inner, clone);
@@ -142,7 +145,7 @@ where
                     let entry = limiter
                         .enter(&subject(&permitted))
                         .await
-                        .map_err(|exceeded| refusal(&exceeded))?;
+                        .map_err(|exceeded| refused(&permitted.call.exchange, &exceeded))?;
                     if let Some(waited) = entry.waited {
                         permitted.call.exchange.facts().waited += waited;
                     }
@@ -176,6 +179,14 @@ fn sentence(exceeded: &Exceeded) -> String {
         "rate" => format!("Rate limit `{}`: retry in {wait}", exceeded.id()),
         _ => format!("All slots of `{}` are taken: retry in {wait}", exceeded.id()),
     }
+}
+
+/// Notes which limit was hit, and says so.
+fn refused(exchange: &Exchange, exceeded: &Exceeded) -> Error {
+    let kind =
+        if exceeded.kind() == "rate" { LimitKind::Rate } else { LimitKind::Concurrency };
+    exchange.facts().limits.push(LimitHit { id: exceeded.id().clone(), kind });
+    refusal(exceeded)
 }
 
 fn refusal(exceeded: &Exceeded) -> Error {

@@ -16,7 +16,7 @@ use crate::{
     audit::Keys,
     error::{Code, Error},
     json,
-    model::{call::Request, exchange::KeyedDigest, reply::Reply},
+    model::{call::Request, caller::TenantId, exchange::KeyedDigest, reply::Reply},
 };
 
 /// Checks every call's arguments before anything leaves.
@@ -70,7 +70,7 @@ fn check(permitted: &Permitted, keys: &Keys) -> Result<(), Error> {
         return Ok(());
     };
     let arguments = call.arguments.as_deref().unwrap_or(b"{}");
-    let digest = digest(arguments, permitted.call.caller.tenant.as_str(), keys);
+    let digest = digest(arguments, &permitted.call.caller.tenant, keys);
     permitted.call.exchange.facts().args_hash = Some(digest);
     tool.definition.arguments.check(arguments).map_err(|mismatch| {
         let place = if mismatch.pointer.is_empty() {
@@ -84,7 +84,7 @@ fn check(permitted: &Permitted, keys: &Keys) -> Result<(), Error> {
 }
 
 /// The keyed digest of the canonical arguments.
-fn digest(arguments: &[u8], tenant: &str, keys: &Keys) -> KeyedDigest {
+fn digest(arguments: &[u8], tenant: &TenantId, keys: &Keys) -> KeyedDigest {
     thread_local! {
         // One buffer a core: canonical arguments live for the length of a digest.
         static CANONICAL: std::cell::RefCell<Vec<u8>> = const { std::cell::RefCell::new(Vec::new()) };
