@@ -6,5 +6,6 @@ pub mod exchange;
 pub mod ids;
 pub mod reply;
 pub mod server;
+pub mod server_key;
 pub mod template;
 pub mod trace;

@@ -15,7 +15,7 @@ use tower::{Layer, Service};
 use crate::{
     clock::Clock,
     error::{Code, Error},
-    identity::{Callers, KeyFault},
+    identity::api_key::{Callers, KeyFault},
     mcp::header,
     model::exchange::Exchange,
 };

@@ -60,10 +60,10 @@ where
     }
 
     fn call(&mut self, permitted: Permitted) -> Self::Future {
-        let risk = match &permitted.tool {
-            Some(tool) => permitted.world.rules.tool(tool.index).risk,
-            None => return Either::Left(self.inner.call(permitted)),
-        };
+        if permitted.tool.is_none() {
+            return Either::Left(self.inner.call(permitted));
+        }
+        let risk = permitted.risk();
         permitted.call.exchange.facts().call_id = Some(uuid::Uuid::now_v7().as_u128());
         if !risk.is_write() {
             // Where the operator made reads strict, a sink that is down refuses them too.

@@ -7,6 +7,7 @@ use std::{
     fmt::Write as _,
     future::{Future, Ready, ready},
     pin::Pin,
+    sync::Arc,
     task::{Context, Poll, ready as ready_or_return},
 };
 
@@ -21,8 +22,11 @@ use crate::{
     body::{Body, BoxError},
     error::{Code, Error},
     mcp::header,
-    model::template::{HeaderSource, Variable},
-    upstream::Outgoing,
+    model::{
+        exchange::Exchange,
+        template::{HeaderSource, Variable},
+    },
+    upstream::{Origin, Outgoing},
 };
 
 /// Where calls come from on the MCP listeners.
@@ -48,7 +52,7 @@ pub struct Credential<S> {
 impl<S, B> Service<Hop> for Credential<S>
 where
     S: Service<Outgoing, Response = Response<B>, Error = Error>,
-    B: http_body::Body<Data = bytes::Bytes> + Send + 'static,
+    B: http_body::Body<Data = bytes::Bytes> + Origin + Send + 'static,
     B::Error: Into<BoxError>,
 {
     type Response = Response<Body>;
@@ -60,8 +64,11 @@ where
     }
 
     fn call(&mut self, hop: Hop) -> Self::Future {
+        let exchange = hop.exchange.clone();
         match outgoing(hop) {
-            Ok(outgoing) => Either::Right(Answered { inner: self.inner.call(outgoing) }),
+            Ok(outgoing) => {
+                Either::Right(Answered { inner: self.inner.call(outgoing), exchange })
+            }
             Err(error) => Either::Left(ready(Err(error))),
         }
     }
@@ -72,19 +79,25 @@ pin_project! {
     pub struct Answered<F> {
         #[pin]
         inner: F,
+        exchange: Arc<Exchange>,
     }
 }
 
 impl<F, B> Future for Answered<F>
 where
     F: Future<Output = Result<Response<B>, Error>>,
-    B: http_body::Body<Data = bytes::Bytes> + Send + 'static,
+    B: http_body::Body<Data = bytes::Bytes> + Origin + Send + 'static,
     B::Error: Into<BoxError>,
 {
     type Output = Result<Response<Body>, Error>;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let response = ready_or_return!(self.project().inner.poll(cx))?;
+        let this = self.project();
+        let response = ready_or_return!(this.inner.poll(cx))?;
+        if let Some(attempt) = this.exchange.facts().attempts.last_mut() {
+            attempt.server = response.body().origin();
+            attempt.http_version = Some(response.version());
+        }
         Poll::Ready(Ok(response.map(|body| {
             if body.is_end_stream() {
                 Body::Empty

@@ -24,7 +24,7 @@ use crate::{
         exchange::DecisionKind,
         reply::Reply,
     },
-    policy::{Effect, Subject, View},
+    policy::{ToolIndex, View},
     registry::{Listing, Tool},
 };
 
@@ -133,7 +133,7 @@ impl PolicyLayer {
 }
 
 fn decide(call: Call, world: Arc<World>) -> Result<Permitted, Error> {
-    let view = view(&call, &world)?;
+    let view = view(&call, &world);
     if let Surface::Upstream(name) = &call.surface
         && !world.catalog.knows(name)
     {
@@ -144,7 +144,7 @@ fn decide(call: Call, world: Arc<World>) -> Result<Permitted, Error> {
     let Request::CallTool(asked) = &call.request else {
         let permit = view.permit_listing();
         unlisted(&call, &world)?;
-        return Ok(Permitted { call, permit, world, view, tool: None, idempotency_key: None });
+        return Ok(Permitted { call, permit, world, tool: None, idempotency_key: None });
     };
     if call.caller.names_employees && call.caller.principal.employee.is_none() {
         let message = "this caller must name the employee in the header SSO-Emp-Id";
@@ -157,51 +157,51 @@ fn decide(call: Call, world: Arc<World>) -> Result<Permitted, Error> {
         call.exchange.facts().tool_asked = Some(asked.name.chars().take(128).collect());
         return Err(unknown_tool(&asked.name).with_reason("unknown_tool"));
     };
-    let decision = view.decide(tool.index);
-    note(&call, &tool, &decision, &world);
-    let name = asked.name.clone();
-    match view.permit(tool.index) {
+    let index = ToolIndex::new(tool.index);
+    note(&call, &tool, &view, index);
+    match view.permit(index) {
         Ok(permit) => {
             let tool = Some(tool);
-            Ok(Permitted { call, permit, world, view, tool, idempotency_key: None })
+            Ok(Permitted { call, permit, world, tool, idempotency_key: None })
         }
-        Err(_) => Err(unknown_tool(&name).with_reason(decision.reason)),
+        Err(refusal) => {
+            Err(unknown_tool(&asked.name).with_reason(refusal.reason.as_str()))
+        }
     }
 }
 
 /// Whose eyes the call sees with.
-fn view(call: &Call, world: &World) -> Result<Arc<View>, Error> {
+fn view(call: &Call, world: &World) -> Arc<View> {
     let caller = &call.caller;
+    let rules = &world.rules;
+    if caller.principal.auth != Auth::Key {
+        return rules.view(&caller.tenant, &caller.id, &caller.principal.roles);
+    }
     // Without an employee a fronting gateway sees what its configuration says; a caller of no
     // employees at all only what rules say that name it.
-    let unnamed = caller.principal.auth == Auth::Key;
-    let roles = if unnamed { &caller.catalog_roles } else { &caller.principal.roles };
-    let subject = Subject {
-        tenant: &caller.tenant,
-        caller: &caller.id,
-        roles,
-        named_only: unnamed && !caller.names_employees,
-    };
-    Ok(world.rules.view(&subject))
+    if caller.names_employees {
+        rules.view(&caller.tenant, &caller.id, &caller.catalog_roles)
+    } else {
+        rules.view_of_key(&caller.tenant, &caller.id)
+    }
 }
 
-fn note(call: &Call, tool: &Arc<Tool>, decision: &crate::policy::Decision, world: &World) {
+fn note(call: &Call, tool: &Arc<Tool>, view: &View, index: ToolIndex) {
+    let decision = view.decide(index);
     let mut facts = call.exchange.facts();
     facts.tool = Some(tool.qualified.clone());
     facts.upstream = Some(tool.upstream.shared());
-    facts.risk = Some(world.rules.tool(tool.index).risk);
+    facts.risk = view.tool(index).map(|policy| policy.risk);
     facts.pin = Some(tool.definition.digest);
     facts.has_output_schema = tool.definition.has_output_schema;
-    facts.reason = Some(decision.reason);
-    if let Some(rule) = &decision.rule {
-        facts.rules.push(rule.clone());
+    facts.decision = Some(decision.kind);
+    facts.reason = Some(decision.reason.as_str());
+    if let Some(rule) = decision.rule {
+        facts.rules.push(rule.id.clone());
     }
-    if decision.effect == Effect::Allow {
-        facts.decision = Some(DecisionKind::Allow);
+    if decision.kind == DecisionKind::Allow {
         facts.admitted = true;
         facts.tool_alias = Some(tool.name_on(&call.surface).clone());
-    } else {
-        facts.decision = Some(DecisionKind::Hide);
     }
 }
 

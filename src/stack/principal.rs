@@ -15,7 +15,10 @@ use tower::{Layer, Service};
 
 use crate::{
     error::{Code, Error},
-    identity::{CallerEntry, Directory, HeaderState, PrincipalFault, resolve},
+    identity::{
+        api_key::{CallerEntry, Identity},
+        sso::{Directory, HeaderState, PrincipalFault, resolve},
+    },
     mcp::header,
     model::{
         call::ClientAddr,
@@ -67,12 +70,8 @@ where
             let error = Error::new(Code::Internal, "the request passed no key check");
             return Either::Left(ready(Err(error)));
         };
-        let mut sent = request.headers().get_all(header::EMPLOYEE).iter();
-        let state = match (sent.next(), sent.next()) {
-            (None, _) => HeaderState::Absent,
-            (Some(value), None) => HeaderState::One(value.as_bytes()),
-            (Some(_), Some(_)) => HeaderState::Several,
-        };
+        let sent = request.headers().get_all(header::EMPLOYEE).iter();
+        let state = HeaderState::of(sent.map(http::HeaderValue::as_bytes));
         let principal = match resolve(&entry, state, &self.directory) {
             Ok(principal) => principal,
             Err(fault) => return Either::Left(ready(Err(refusal(&fault)))),
@@ -97,7 +96,7 @@ fn caller(entry: &CallerEntry, principal: Principal, address: IpAddr) -> Caller 
     Caller {
         tenant: entry.tenant.clone(),
         id: entry.id.clone(),
-        names_employees: entry.names_employees(),
+        names_employees: matches!(entry.identity, Identity::Header | Identity::HeaderOr(_)),
         catalog_roles: entry.catalog_roles.clone(),
         principal,
         address,
@@ -107,7 +106,7 @@ fn caller(entry: &CallerEntry, principal: Principal, address: IpAddr) -> Caller 
 fn refusal(fault: &PrincipalFault) -> Error {
     let (code, status, reason) = match fault {
         PrincipalFault::NotTrusted => (Code::PermissionDenied, 403, "header_not_trusted"),
-        PrincipalFault::OtherTenant => (Code::PermissionDenied, 403, "tenant_boundary"),
+        PrincipalFault::OtherTenant(_) => (Code::PermissionDenied, 403, "tenant_boundary"),
         PrincipalFault::Repeated | PrincipalFault::Malformed => {
             (Code::InvalidArgs, 400, "employee_malformed")
         }

@@ -161,7 +161,7 @@ fn subject(permitted: &Permitted) -> Subject<'_> {
         (Request::CallTool(_), Some(tool)) => Some(limit::Tool {
             name: &tool.qualified,
             upstream: tool.upstream.as_str(),
-            risk: permitted.world.rules.tool(tool.index).risk,
+            risk: permitted.risk(),
         }),
         _ => None,
     };

@@ -83,17 +83,18 @@ where
 impl<S> Router<S> {
     fn route(&self, permitted: Permitted) -> Result<Routed, Error> {
         let lost = || Error::new(Code::Internal, "the call lost its tool on the way");
-        let Permitted { call, world, tool, idempotency_key, .. } = permitted;
+        let Permitted { call, permit, tool, idempotency_key, .. } = permitted;
         let tool = tool.ok_or_else(lost)?;
         let Request::CallTool(asked) = call.request else { return Err(lost()) };
         let upstream = self.upstreams.get(tool.upstream_index).ok_or_else(lost)?.clone();
-        let policy = world.rules.tool(tool.index);
+        let policy = permit.policy().ok_or_else(lost)?;
+        let (timeout, max_time) = (policy.timeout, policy.max_time);
         Ok(Routed {
             exchange: call.exchange,
             caller: Some(call.caller),
             request: SouthRequest::CallTool {
-                timeout: policy.timeout.unwrap_or(upstream.timeout),
-                max_time: policy.max_time.unwrap_or(upstream.max_time),
+                timeout: timeout.unwrap_or(upstream.timeout),
+                max_time: max_time.unwrap_or(upstream.max_time),
                 tool,
                 arguments: asked.arguments,
                 others: asked.others,
@@ -134,16 +135,19 @@ fn answer(permitted: &Permitted) -> Result<Reply, Error> {
 }
 
 fn list(permitted: &Permitted) -> Bytes {
-    let Permitted { call, world, view, .. } = permitted;
-    world.listing(view, &call.surface, call.dialect, || render(permitted, &call.surface))
+    let Permitted { call, permit, world, .. } = permitted;
+    world.listing(permit.view(), &call.surface, call.dialect, || {
+        render(permitted, &call.surface)
+    })
 }
 
 fn render(permitted: &Permitted, surface: &Surface) -> Bytes {
-    let Permitted { call, world, view, .. } = permitted;
+    let Permitted { call, permit, world, .. } = permitted;
+    let seen = permit.view().visible();
     let visible: Vec<_> = world
         .catalog
         .on(surface)
-        .filter(|tool| view.is_visible(tool.index))
+        .filter(|tool| seen.contains(tool.index))
         .map(|tool| tool.published(surface))
         .collect();
     let size: usize = visible.iter().map(|definition| definition.len() + 1).sum();

@@ -29,7 +29,7 @@ use crate::{
         call::{Call, Meta, RawMembers, Surface},
         caller::Caller,
         exchange::{Exchange, NorthDialect},
-        server::{DialectKind, UpstreamName},
+        server::{DialectKind, Risk, UpstreamName},
         trace::TraceContext,
         template::HeaderSource,
     },
@@ -187,11 +187,17 @@ pub struct Permitted {
     pub call: Call,
     pub permit: Permit,
     pub world: Arc<World>,
-    pub view: Arc<View>,
     /// The tool of a `tools/call`, and of no other method.
     pub tool: Option<Arc<Tool>>,
     /// The key that makes the call happen once, if it has one; set by `idempotency`.
     pub idempotency_key: Option<Box<str>>,
+}
+
+impl Permitted {
+    /// What the call may do at worst; the worst there is where nobody has said.
+    pub fn risk(&self) -> Risk {
+        self.permit.policy().map_or(Risk::WriteHigh, |policy| policy.risk)
+    }
 }
 
 /// What is asked of an upstream.

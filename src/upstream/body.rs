@@ -35,6 +35,25 @@ enum Source {
     Shared(Incoming),
 }
 
+/// An answer's body that may know which endpoint it comes from; for telemetry alone.
+pub trait Origin {
+    /// Host and port.
+    fn origin(&self) -> Option<(Arc<str>, u16)>;
+}
+
+impl Origin for UpstreamBody {
+    fn origin(&self) -> Option<(Arc<str>, u16)> {
+        Some((self.endpoint().host().clone(), self.endpoint().port()))
+    }
+}
+
+/// A terminal service of another kind, in tests and in other programs.
+impl Origin for crate::body::Body {
+    fn origin(&self) -> Option<(Arc<str>, u16)> {
+        None
+    }
+}
+
 impl UpstreamBody {
     pub(super) fn own(
         incoming: Incoming,

@@ -17,7 +17,7 @@ mod transport;
 #[cfg(test)]
 mod tests;
 
-pub use body::UpstreamBody;
+pub use body::{Origin, UpstreamBody};
 pub use cluster::{Cluster, ClusterConfig, ClusterError};
 pub use endpoint::{Endpoint, EndpointError};
 pub use failure::Failure;

@@ -258,6 +258,7 @@ fn write(routed: Routed) -> Result<(Request, Hop), Error> {
             started,
             ended: None,
             server: None,
+            http_version: None,
             outcome: Outcome::Cancelled,
             error: None,
             rpc_code: None,
