@@ -6,3 +6,8 @@ pub mod clock;
 pub mod error;
 pub mod mcp;
 pub mod model;
+
+// The engines: what the layers decide with.
+pub mod idempotency;
+pub mod identity;
+pub mod limit;
