@@ -20,3 +20,7 @@ pub mod upstream;
 
 // Around it.
 pub mod telemetry;
+// The engines: what the layers decide with.
+pub mod idempotency;
+pub mod identity;
+pub mod limit;
