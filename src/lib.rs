@@ -4,5 +4,7 @@
 pub mod body;
 pub mod clock;
 pub mod error;
+pub mod fault;
 pub mod mcp;
 pub mod model;
+pub mod yaml;
