@@ -8,3 +8,6 @@ pub mod fault;
 pub mod mcp;
 pub mod model;
 pub mod yaml;
+
+// Engines: what the layers decide with.
+pub mod policy;

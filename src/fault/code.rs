@@ -44,9 +44,9 @@ codes! {
     NotInThisVersion = "Y008",
     /// `${NAME}` without a value.
     UnsetVariable = "Y009",
-
     /// A name of a caller, tenant, role, upstream or employee that is none.
-    BadName = "C001",
+    BadName = "Y010",
+
     /// An upstream's address that cannot or must not be used.
     BadAddress = "C002",
     /// A secret that stands in the file.

@@ -34,6 +34,13 @@ pub struct Source {
     pub text: String,
 }
 
+impl fmt::Debug for Source {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // The text may hold what nobody should see.
+        f.write_str(&self.name)
+    }
+}
+
 /// A place in a file. Lines and columns count from 1, columns and lengths in characters.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Span {

@@ -2,9 +2,11 @@
 //!
 //! A text becomes a tree of [`Node`]s first; [`read`] turns nodes into types and gathers what is
 //! wrong. Booleans are `true` and `false` only, merge keys are refused, aliases are bounded.
-//! Nothing here knows any file's keys.
+//! Nothing here knows any file's keys, only the
+//! names of callers, roles and the like that several files speak of.
 
 mod expand;
+mod names;
 mod parse;
 mod read;
 mod units;
@@ -12,8 +14,9 @@ mod units;
 use crate::fault::Span;
 
 pub use expand::{Env, expand};
+pub use names::{VERSION, check_name};
 pub use parse::parse;
-pub use read::{FromNode, MapReader, Named, Spanned, Words, parsed};
+pub use read::{FromNode, MapReader, Named, Spanned, Words, parsed, report_duplicates};
 pub use units::{ByteSize, Rate, duration_text};
 
 /// A value and its place.

@@ -260,7 +260,8 @@ impl<'n> MapReader<'n> {
     }
 }
 
-fn report_duplicates(entries: &[Entry], faults: &mut Faults) {
+/// Reports keys that stand in a mapping twice.
+pub fn report_duplicates(entries: &[Entry], faults: &mut Faults) {
     let mut seen: HashMap<&str, &Span> = HashMap::with_capacity(entries.len());
     for entry in entries {
         if let Some(first) = seen.insert(&entry.key, &entry.key_at) {
