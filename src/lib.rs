@@ -24,3 +24,10 @@ pub mod telemetry;
 pub mod idempotency;
 pub mod identity;
 pub mod limit;
+pub mod fault;
+pub mod mcp;
+pub mod model;
+pub mod yaml;
+
+// Engines: what the layers decide with.
+pub mod policy;
