@@ -45,15 +45,6 @@ impl Body {
         Body::Stream(Box::pin(body))
     }
 
-    /// The same body once more, where it is in memory; a stream cannot be had twice and gives
-    /// an empty one.
-    pub fn again(&self) -> Body {
-        match self {
-            Body::Parts(parts) => Body::Parts(parts.clone()),
-            Body::Empty | Body::Stream(_) => Body::Empty,
-        }
-    }
-
     /// The length, where it is known beforehand.
     pub fn len(&self) -> Option<u64> {
         match self {
@@ -157,6 +148,36 @@ impl Whole {
 impl From<Bytes> for Body {
     fn from(bytes: Bytes) -> Self {
         Body::from_parts([bytes])
+    }
+}
+
+impl From<Pieces> for Body {
+    fn from(pieces: Pieces) -> Self {
+        Body::from_parts(pieces.0)
+    }
+}
+
+/// A body in memory, which can be sent more than once.
+#[derive(Debug, Clone, Default)]
+pub struct Pieces(SmallVec<[Bytes; 3]>);
+
+impl Pieces {
+    pub fn new(pieces: impl IntoIterator<Item = Bytes>) -> Self {
+        Self(pieces.into_iter().collect())
+    }
+
+    pub fn len(&self) -> usize {
+        self.0.iter().map(Bytes::len).sum()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+impl From<Bytes> for Pieces {
+    fn from(bytes: Bytes) -> Self {
+        Self::new([bytes])
     }
 }
 

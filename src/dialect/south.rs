@@ -8,7 +8,7 @@ use http::{HeaderMap, HeaderValue, header as http_header};
 
 use super::{SERVER_INFO, header_value, jsonrpc, mcp_lite};
 use crate::{
-    body::Body,
+    body::Pieces,
     error::{Code, Error},
     json::{self, Doc},
     mcp::{Method, Version, header, meta},
@@ -64,7 +64,7 @@ const OWN_META: [&str; 9] = [
 
 impl Outbound<'_> {
     /// The request's body. Arguments of some size are sent as they are, never copied.
-    pub fn body(&self) -> Body {
+    pub fn body(&self) -> Pieces {
         let mut head = Vec::with_capacity(640);
         let lite = self.speech == Speech::Lite;
         if !lite {
@@ -101,15 +101,15 @@ impl Outbound<'_> {
                 head.pop();
             }
             head.extend_from_slice(tail);
-            return Body::from(Bytes::from(head));
+            return Bytes::from(head).into();
         };
         head.extend_from_slice(b"\"arguments\":");
         if arguments.len() <= COPIED {
             head.extend_from_slice(arguments);
             head.extend_from_slice(tail);
-            return Body::from(Bytes::from(head));
+            return Bytes::from(head).into();
         }
-        Body::from_parts([head.into(), arguments.clone(), Bytes::from_static(tail)])
+        Pieces::new([head.into(), arguments.clone(), Bytes::from_static(tail)])
     }
 
     fn write_meta(&self, head: &mut Vec<u8>) {
@@ -220,7 +220,8 @@ pub fn initialize_body(id: u64, version: Version) -> Bytes {
 }
 
 /// The body of `notifications/initialized`.
-pub const INITIALIZED: &str = "{\"jsonrpc\":\"2.0\",\"method\":\"notifications/initialized\"}";
+pub const INITIALIZED: Bytes =
+    Bytes::from_static(b"{\"jsonrpc\":\"2.0\",\"method\":\"notifications/initialized\"}");
 
 /// The body of `notifications/cancelled` for a request of ours.
 pub fn cancelled_body(id: u64) -> Bytes {

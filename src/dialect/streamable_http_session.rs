@@ -43,7 +43,13 @@ pub fn read_request(
     }
     if method == Method::Initialize {
         let (_, meta) = request::read(Method::Ping, params)?;
-        return Ok((Request::Initialize { version: negotiate(params)? }, meta));
+        let capabilities = params
+            .and_then(|params| params.get("capabilities"))
+            .into_iter()
+            .flat_map(Value::members)
+            .map(|(name, _)| name.unescaped().into())
+            .collect();
+        return Ok((Request::Initialize { version: negotiate(params)?, capabilities }, meta));
     }
     request::read(method, params)
 }

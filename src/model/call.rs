@@ -79,6 +79,7 @@ pub enum Request {
     /// The version is the negotiated one.
     Initialize {
         version: Version,
+        capabilities: Vec<Box<str>>,
     },
     Discover,
     Ping,

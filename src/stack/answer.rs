@@ -139,8 +139,7 @@ fn provider_message(text: &Bytes, upstream: &str) -> Option<String> {
     let doc = Doc::parse(text.clone(), &limits).ok()?;
     let error = doc.root().get("error").filter(|error| error.kind() == Kind::Object)?;
     let message = error.get("message").and_then(Value::as_str)?;
-    let shown: String =
-        message.chars().filter(|c| !c.is_control()).take(MESSAGE_CHARS).collect();
+    let shown: String = message.chars().filter(|c| !c.is_control()).take(MESSAGE_CHARS).collect();
     Some(format!("{upstream} says: {shown}"))
 }
 
@@ -208,8 +207,7 @@ fn status_kind(status: StatusCode) -> &'static str {
 
 /// Delay-seconds of `Retry-After`; a date is not worth a second clock.
 fn retry_after(headers: &HeaderMap) -> Option<Duration> {
-    let seconds: u64 =
-        headers.get(http_header::RETRY_AFTER)?.to_str().ok()?.trim().parse().ok()?;
+    let seconds: u64 = headers.get(http_header::RETRY_AFTER)?.to_str().ok()?.trim().parse().ok()?;
     Some(Duration::from_secs(seconds.min(86_400)))
 }
 

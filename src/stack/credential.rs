@@ -66,9 +66,7 @@ where
     fn call(&mut self, hop: Hop) -> Self::Future {
         let exchange = hop.exchange.clone();
         match outgoing(hop) {
-            Ok(outgoing) => {
-                Either::Right(Answered { inner: self.inner.call(outgoing), exchange })
-            }
+            Ok(outgoing) => Either::Right(Answered { inner: self.inner.call(outgoing), exchange }),
             Err(error) => Either::Left(ready(Err(error))),
         }
     }
@@ -132,12 +130,13 @@ fn outgoing(mut hop: Hop) -> Result<Outgoing, Error> {
                     "`{}` must be told something of the caller that is not known ({name})",
                     upstream.name
                 );
-                return Err(Error::new(Code::PermissionDenied, message)
-                    .with_reason("header_value_missing"));
+                return Err(
+                    Error::new(Code::PermissionDenied, message).with_reason("header_value_missing")
+                );
             }
         }
     }
-    let mut request = Request::new(hop.body);
+    let mut request = Request::new(Body::from(hop.body));
     *request.method_mut() = hop.method;
     *request.headers_mut() = hop.headers;
     Ok(Outgoing { cluster: upstream.cluster.clone(), suffix: hop.path, request })
@@ -155,8 +154,7 @@ fn value(
     };
     match source {
         HeaderSource::Secret(secret) => {
-            let mut value =
-                HeaderValue::try_from(secret.expose_secret()).map_err(|_| broken())?;
+            let mut value = HeaderValue::try_from(secret.expose_secret()).map_err(|_| broken())?;
             value.set_sensitive(true);
             Ok(Some(value))
         }

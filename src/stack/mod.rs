@@ -13,8 +13,8 @@ use bytes::Bytes;
 use http::{Request, Response};
 use tower::{Layer, Service};
 
-pub mod api_key;
 pub mod answer;
+pub mod api_key;
 pub mod audit;
 pub mod credential;
 pub mod idempotency;
@@ -25,7 +25,7 @@ pub mod respond;
 pub mod route;
 pub mod session;
 pub mod stage;
-pub mod trace;
+// pub mod trace;
 pub mod translate;
 pub mod validate;
 
@@ -53,11 +53,10 @@ use crate::{
     body::{Body, BoxError},
     clock::Clock,
     error::Error,
-    identity::{Callers, Directory},
     idempotency::Replays,
+    identity::{api_key::Callers, session::Sessions as ClientSessions, sso::Directory},
     limit::Limiter,
     model::reply::Reply,
-    session::Sealer,
     upstream::{Origin, Outgoing},
 };
 
@@ -67,7 +66,8 @@ pub struct Engines {
     pub clock: Clock,
     pub callers: Arc<Callers>,
     pub directory: Arc<Directory>,
-    pub sealer: Arc<Sealer>,
+    /// Of clients, towards the gateway.
+    pub client_sessions: Arc<ClientSessions>,
     pub cancels: Arc<Cancels>,
     pub worlds: Arc<Worlds>,
     pub upstreams: Upstreams,
@@ -75,6 +75,7 @@ pub struct Engines {
     pub replays: Arc<Replays>,
     pub audit: Arc<Audit>,
     pub keys: Arc<Keys>,
+    /// Of the gateway, towards servers.
     pub sessions: Arc<Sessions>,
     pub northbound: NorthboundConfig,
     pub tools_call_errors: ToolsCallErrors,
@@ -87,12 +88,8 @@ pub struct Engines {
 pub fn build<T, B, R>(
     engines: &Engines,
     terminal: T,
-) -> impl Service<
-    Request<B>,
-    Response = Response<Body>,
-    Error = Infallible,
-    Future: Send,
-> + Clone
+) -> impl Service<Request<B>, Response = Response<Body>, Error = Infallible, Future: Send>
++ Clone
 + Send
 + 'static
 where
@@ -101,7 +98,7 @@ where
     R: http_body::Body<Data = Bytes> + Origin + Send + 'static,
     R::Error: Into<BoxError>,
     B: http_body::Body<Data = Bytes> + Send + Unpin + 'static,
-    B::Error: Into<BoxError>,
+    B::Error: Into<BoxError> + Send,
 {
     let e = engines;
     let bottom = lower(e, terminal);
@@ -110,7 +107,7 @@ where
     // The last thing before a call leaves: its intent is on disk.
     let stack = AuditLayer::new(e.audit.clone()).layer(stack);
     // A replay ends here: it reaches no upstream and leaves no second intent.
-    let stack = IdempotencyLayer::new(e.replays.clone(), e.clock.clone()).layer(stack);
+    let stack = IdempotencyLayer::new(e.replays.clone()).layer(stack);
     // Replays are charged too, or a key would be a way around the limits.
     let stack = RateLimitLayer::new(e.limiter.clone()).layer(stack);
     // Wrong arguments cost no quota: whoever repairs them can try again.
@@ -120,7 +117,7 @@ where
     // From bytes to a call: needs to know the caller, whose session it may be.
     let stack = NorthboundLayer::new(
         e.northbound.clone(),
-        e.sealer.clone(),
+        e.client_sessions.clone(),
         e.clock.clone(),
         e.cancels.clone(),
     )
@@ -138,11 +135,7 @@ where
 pub fn lower<T, R>(
     engines: &Engines,
     terminal: T,
-) -> impl Service<Routed, Response = Reply, Error = Error, Future: Send>
-+ Clone
-+ Send
-+ Sync
-+ 'static
+) -> impl Service<Routed, Response = Reply, Error = Error, Future: Send> + Clone + Send + Sync + 'static
 where
     T: Service<Outgoing, Response = Response<R>, Error = Error> + Clone + Send + Sync + 'static,
     T::Future: Send,

@@ -164,9 +164,7 @@ fn decide(call: Call, world: Arc<World>) -> Result<Permitted, Error> {
             let tool = Some(tool);
             Ok(Permitted { call, permit, world, tool, idempotency_key: None })
         }
-        Err(refusal) => {
-            Err(unknown_tool(&asked.name).with_reason(refusal.reason.as_str()))
-        }
+        Err(refusal) => Err(unknown_tool(&asked.name).with_reason(refusal.reason.as_str())),
     }
 }
 

@@ -120,10 +120,7 @@ where
 {
     type Response = Reply;
     type Error = Error;
-    type Future = Either<
-        Ready<Result<Reply, Error>>,
-        Either<Charged<S::Future>, BoxFuture<Reply>>,
-    >;
+    type Future = Either<Ready<Result<Reply, Error>>, Either<Charged<S::Future>, BoxFuture<Reply>>>;
 
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Error>> {
         self.inner.poll_ready(cx)
@@ -183,8 +180,7 @@ fn sentence(exceeded: &Exceeded) -> String {
 
 /// Notes which limit was hit, and says so.
 fn refused(exchange: &Exchange, exceeded: &Exceeded) -> Error {
-    let kind =
-        if exceeded.kind() == "rate" { LimitKind::Rate } else { LimitKind::Concurrency };
+    let kind = if exceeded.kind() == "rate" { LimitKind::Rate } else { LimitKind::Concurrency };
     exchange.facts().limits.push(LimitHit { id: exceeded.id().clone(), kind });
     refusal(exceeded)
 }

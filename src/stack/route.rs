@@ -5,7 +5,6 @@
 
 use std::{
     future::{Ready, ready},
-    sync::Arc,
     task::{Context, Poll},
 };
 
@@ -111,7 +110,7 @@ impl<S> Router<S> {
 /// What needs no upstream.
 fn answer(permitted: &Permitted) -> Result<Reply, Error> {
     let raw = match &permitted.call.request {
-        Request::Initialize { version } => {
+        Request::Initialize { version, .. } => {
             streamable_http_session::initialize_result(*version).into()
         }
         Request::Discover => streamable_http::discover_result(DISCOVER_TTL_MS).into(),
@@ -136,9 +135,7 @@ fn answer(permitted: &Permitted) -> Result<Reply, Error> {
 
 fn list(permitted: &Permitted) -> Bytes {
     let Permitted { call, permit, world, .. } = permitted;
-    world.listing(permit.view(), &call.surface, call.dialect, || {
-        render(permitted, &call.surface)
-    })
+    world.listing(permit.view(), &call.surface, call.dialect, || render(permitted, &call.surface))
 }
 
 fn render(permitted: &Permitted, surface: &Surface) -> Bytes {

@@ -221,7 +221,7 @@ where
 }
 
 fn within(hop: &Hop, session: &Session) -> Hop {
-    let mut hop = hop.again();
+    let mut hop = hop.clone();
     if let Some(id) = &session.id {
         hop.headers.insert(header::SESSION_ID, id.clone());
     }

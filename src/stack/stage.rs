@@ -22,7 +22,7 @@ use parking_lot::RwLock;
 use tokio::{sync::watch, time::Instant};
 
 use crate::{
-    body::Body,
+    body::Pieces,
     error::Error,
     mcp::Version,
     model::{
@@ -30,8 +30,8 @@ use crate::{
         caller::Caller,
         exchange::{Exchange, NorthDialect},
         server::{DialectKind, Risk, UpstreamName},
-        trace::TraceContext,
         template::HeaderSource,
+        trace::TraceContext,
     },
     policy::{self, Permit, View},
     registry::{Catalog, Tool},
@@ -74,8 +74,7 @@ impl World {
         dialect: NorthDialect,
         render: impl FnOnce() -> Bytes,
     ) -> Bytes {
-        let key =
-            ListKey { view: Arc::as_ptr(view) as usize, surface: surface.clone(), dialect };
+        let key = ListKey { view: Arc::as_ptr(view) as usize, surface: surface.clone(), dialect };
         if let Some(kept) = self.lists.get(&key) {
             return kept.1.clone();
         }
@@ -233,6 +232,7 @@ pub struct Routed {
 
 /// A request that is written, on its way through the layers that know the server's session and
 /// credential. `credential` makes an `upstream::Outgoing` of it.
+#[derive(Clone)]
 pub struct Hop {
     pub exchange: Arc<Exchange>,
     pub caller: Option<Caller>,
@@ -241,7 +241,7 @@ pub struct Hop {
     /// Below the upstream's own path, for dialects that have paths.
     pub path: &'static str,
     pub headers: http::HeaderMap,
-    pub body: Body,
+    pub body: Pieces,
     /// The request belongs into a session of a handshake revision.
     pub session: bool,
     /// The client's headers, of which only the listed ones go on.
@@ -259,29 +259,14 @@ impl Hop {
             method,
             path: "",
             headers: http::HeaderMap::new(),
-            body: Body::Empty,
+            body: Pieces::default(),
             session: true,
             client_headers: Arc::default(),
         }
     }
 
-    /// The same request once more. Its body is in memory, so nothing is copied.
-    pub fn again(&self) -> Hop {
-        Hop {
-            exchange: self.exchange.clone(),
-            caller: self.caller.clone(),
-            upstream: self.upstream.clone(),
-            method: self.method.clone(),
-            path: self.path,
-            headers: self.headers.clone(),
-            body: self.body.again(),
-            session: self.session,
-            client_headers: self.client_headers.clone(),
-        }
-    }
-
     /// Another request beside this one, in the same session and for the same caller.
-    pub fn beside(&self, headers: http::HeaderMap, body: Body) -> Hop {
-        Hop { headers, body, ..self.again() }
+    pub fn beside(&self, headers: http::HeaderMap, body: Pieces) -> Hop {
+        Hop { headers, body, ..self.clone() }
     }
 }

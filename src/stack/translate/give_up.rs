@@ -25,8 +25,7 @@ impl GiveUp {
         if request.method != Method::CallTool || !matches!(request.speech, Speech::Legacy(_)) {
             return Self(None);
         }
-        let body = Body::from(south::cancelled_body(request.id));
-        let notice = hop.beside(hop.headers.clone(), body);
+        let notice = hop.beside(hop.headers.clone(), south::cancelled_body(request.id).into());
         let mut inner = inner.clone();
         Self(Some(Box::new(move || {
             let notice = async move {

@@ -16,14 +16,11 @@ use tokio::sync::{mpsc, watch};
 
 use crate::{
     error::{Code, Error},
-    model::{
-        exchange::Outcome,
-        reply::{Content, Event, Reply, ReplyStream},
-    },
+    model::reply::{Content, Event, Reply, ReplyStream},
 };
 
 /// A session and the client's own id of a request in it.
-type Key = ([u8; 16], Bytes);
+type Key = ([u8; 8], Bytes);
 
 /// Who can be cancelled. Bounded by the calls under way.
 #[derive(Default)]
@@ -40,15 +37,18 @@ struct Flight {
 impl Cancels {
     /// Makes a call cancellable until the returned value is gone. Of two calls under one id the
     /// later is the one that can be cancelled.
-    pub(super) fn enter(self: &Arc<Self>, session: [u8; 16], id: Bytes) -> InFlight {
+    pub(super) fn enter(self: &Arc<Self>, session: [u8; 8], id: Bytes) -> InFlight {
         let (cancel, cancelled) = watch::channel(false);
         let serial = self.serial.fetch_add(1, Ordering::Relaxed);
         let key = (session, id);
         self.flights.insert(key.clone(), Flight { serial, cancel });
-        InFlight { cancelled: Some(cancelled), leave: Some(Leave { of: self.clone(), key, serial }) }
+        InFlight {
+            cancelled: Some(cancelled),
+            leave: Some(Leave { of: self.clone(), key, serial }),
+        }
     }
 
-    pub(super) fn cancel(&self, session: [u8; 16], id: Bytes) {
+    pub(super) fn cancel(&self, session: [u8; 8], id: Bytes) {
         if let Some((_, flight)) = self.flights.remove(&(session, id)) {
             flight.cancel.send_replace(true);
         }
@@ -151,4 +151,3 @@ async fn cancelled(receiver: &mut Option<watch::Receiver<bool>>) {
     }
     std::future::pending().await
 }
-

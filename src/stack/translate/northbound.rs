@@ -31,15 +31,15 @@ use crate::{
         mcp_lite, streamable_http, streamable_http_session,
     },
     error::{Code, Error},
+    identity::session::{Capabilities, Owner, Session, Sessions},
     json::{self, Doc},
     mcp::{Method, Version, header, rpc},
     model::{
         call::{Call, Meta, Request, Route, Surface},
         caller::Caller,
-        exchange::{Exchange, NorthDialect},
+        exchange::{Exchange, NorthDialect, Outcome},
         reply::Reply,
     },
-    session::{Binding, Sealer, Session},
     telemetry,
 };
 
@@ -60,7 +60,7 @@ pub struct NorthboundConfig {
 #[derive(Clone)]
 pub struct NorthboundLayer {
     config: NorthboundConfig,
-    sealer: Arc<Sealer>,
+    sessions: Arc<Sessions>,
     clock: Clock,
     cancels: Arc<Cancels>,
 }
@@ -68,11 +68,11 @@ pub struct NorthboundLayer {
 impl NorthboundLayer {
     pub fn new(
         config: NorthboundConfig,
-        sealer: Arc<Sealer>,
+        sessions: Arc<Sessions>,
         clock: Clock,
         cancels: Arc<Cancels>,
     ) -> Self {
-        Self { config, sealer, clock, cancels }
+        Self { config, sessions, clock, cancels }
     }
 }
 
@@ -95,7 +95,7 @@ where
     S: Service<Call, Response = Reply, Error = Error> + Clone + Send + 'static,
     S::Future: Send,
     B: HttpBody<Data = Bytes> + Send + Unpin + 'static,
-    B::Error: Into<BoxError>,
+    B::Error: Into<BoxError> + Send,
 {
     type Response = Response<Body>;
     type Error = Error;
@@ -143,7 +143,7 @@ impl Front {
         S: Service<Call, Response = Reply, Error = Error> + Send + 'static,
         S::Future: Send,
         B: HttpBody<Data = Bytes> + Send + Unpin + 'static,
-        B::Error: Into<BoxError>,
+        B::Error: Into<BoxError> + Send,
     {
         match self.parts.method {
             http::Method::POST => {}
@@ -233,10 +233,14 @@ impl Front {
     {
         let exchange = self.exchange.clone();
         let opens = match &request {
-            Request::Initialize { version } => Some(*version),
+            Request::Initialize { version, capabilities } => {
+                let names = capabilities.iter().map(|name| &**name);
+                Some((*version, Capabilities::named(names)))
+            }
             _ => None,
         };
-        let dialect = NorthDialect::Legacy(opens.unwrap_or(session.version));
+        let version = opens.map_or(session.version, |(version, _)| version);
+        let dialect = NorthDialect::Legacy(version);
         exchange.facts().dialect = Some(dialect);
         let layer = self.layer.clone();
         let caller = self.caller.clone();
@@ -245,8 +249,9 @@ impl Front {
         if !is_call {
             let reply = inner.call(call).await?;
             let mut response = north_reply::mcp(reply, &exchange, &id, dialect);
-            if let Some(version) = opens {
-                let token = layer.sealer.seal(version, &binding(&caller), layer.clock.now_ms());
+            if let Some((version, capabilities)) = opens {
+                let (owner, now) = (Owner::of(&caller), layer.clock.now_ms());
+                let token = layer.sessions.start(owner, version, capabilities, now);
                 let token = token.map_err(|cause| {
                     Error::new(Code::Internal, "no session could be opened").with_cause(cause)
                 })?;
@@ -260,14 +265,14 @@ impl Front {
         let flight = flight.unwrap_or_else(InFlight::alone);
         let Some(reply) = flight.run(inner.call(call)).await? else {
             // Cancelled: the request gets no answer, and nobody waits for one.
-            exchange.facts().outcome = Some(crate::model::exchange::Outcome::Cancelled);
+            exchange.facts().outcome = Some(Outcome::Cancelled);
             return Ok(accepted());
         };
         Ok(north_reply::mcp(reply, &exchange, &id, dialect))
     }
 
     fn notified(
-        self,
+        mut self,
         method: Method,
         params: Option<json::Value<'_>>,
     ) -> Result<Response<Body>, Error> {
@@ -282,7 +287,7 @@ impl Front {
         {
             self.layer.cancels.cancel(nonce, id);
         }
-        self.exchange.facts().outcome = Some(crate::model::exchange::Outcome::Ok);
+        self.exchange.facts().outcome = Some(Outcome::Ok);
         Ok(accepted())
     }
 
@@ -297,7 +302,7 @@ impl Front {
         S: Service<Call, Response = Reply, Error = Error> + Send + 'static,
         S::Future: Send,
         B: HttpBody<Data = Bytes> + Send + Unpin + 'static,
-        B::Error: Into<BoxError>,
+        B::Error: Into<BoxError> + Send,
     {
         {
             let mut facts = self.exchange.facts();
@@ -325,7 +330,7 @@ impl Front {
     async fn read<B>(&self, body: B) -> Result<Doc, Error>
     where
         B: HttpBody<Data = Bytes> + Send + Unpin + 'static,
-        B::Error: Into<BoxError>,
+        B::Error: Into<BoxError> + Send,
     {
         let bytes = self.bytes(body).await?;
         self.parse(bytes)
@@ -334,7 +339,7 @@ impl Front {
     async fn bytes<B>(&self, body: B) -> Result<Bytes, Error>
     where
         B: HttpBody<Data = Bytes> + Send + Unpin + 'static,
-        B::Error: Into<BoxError>,
+        B::Error: Into<BoxError> + Send,
     {
         let config = &self.layer.config;
         let limits = ReadLimits { max_bytes: config.max_body, timeout: config.body_timeout };
@@ -384,7 +389,7 @@ impl Front {
         let Some(value) = self.parts.headers.get(header::SESSION_ID) else { return Ok(None) };
         let opened = value.to_str().ok().and_then(|token| {
             let now = self.layer.clock.now_ms();
-            self.layer.sealer.open(token, &binding(&self.caller), now).ok()
+            self.layer.sessions.open(token, Owner::of(&self.caller), now).ok()
         });
         // Expired, ended, somebody else's or invented: all the same to whoever asks.
         opened.map(Some).ok_or_else(|| {
@@ -405,7 +410,7 @@ impl Front {
                 let mut facts = self.exchange.facts();
                 facts.dialect = Some(NorthDialect::Legacy(session.version));
                 facts.session_hash = Some(session.hash());
-                Ok(LegacySession { version: session.version, nonce: Some(session.nonce) })
+                Ok(LegacySession { version: session.version, nonce: Some(session.hash()) })
             }
             None if self.layer.config.sessions_required => {
                 Err(Error::http(Code::InvalidArgs, 400, "the header Mcp-Session-Id is missing")
@@ -418,8 +423,12 @@ impl Front {
     fn end_session(self) -> Result<Response<Body>, Error> {
         match self.session()? {
             Some(session) => {
-                self.layer.sealer.end(&session);
-                self.exchange.facts().outcome = Some(crate::model::exchange::Outcome::Ok);
+                let ended = self.layer.sessions.end(&session, self.layer.clock.now_ms());
+                ended.map_err(|cause| {
+                    Error::http(Code::RateLimited, 503, cause.to_string())
+                        .with_retry_after(Duration::from_secs(60))
+                })?;
+                self.exchange.facts().outcome = Some(Outcome::Ok);
                 let mut response = Response::new(Body::Empty);
                 *response.status_mut() = StatusCode::NO_CONTENT;
                 Ok(response)
@@ -432,15 +441,7 @@ impl Front {
 /// What is known of the session of a request of the handshake era.
 struct LegacySession {
     version: Version,
-    nonce: Option<[u8; 16]>,
-}
-
-fn binding(caller: &Caller) -> Binding<'_> {
-    Binding {
-        tenant: &caller.tenant,
-        caller: &caller.id,
-        employee: caller.principal.employee.as_ref(),
-    }
+    nonce: Option<[u8; 8]>,
 }
 
 fn accepted() -> Response<Body> {
@@ -472,7 +473,11 @@ fn one_header<'a>(
     let mut values = headers.get_all(name).iter();
     let Some(first) = values.next() else { return Ok(None) };
     if values.next().is_some() {
-        return Err(Error::http(Code::InvalidArgs, 400, format!("the header {name} is sent twice")));
+        return Err(Error::http(
+            Code::InvalidArgs,
+            400,
+            format!("the header {name} is sent twice"),
+        ));
     }
     first
         .to_str()

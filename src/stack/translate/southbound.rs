@@ -241,11 +241,8 @@ fn write(routed: Routed) -> Result<(Request, Hop), Error> {
     let span_id: [u8; 8] = rand::random();
     let (parent, tracestate, attempt) = {
         let mut facts = exchange.facts();
-        let parent = TraceParent {
-            trace_id: facts.trace.trace_id,
-            span_id,
-            sampled: facts.trace.sampled,
-        };
+        let parent =
+            TraceParent { trace_id: facts.trace.trace_id, span_id, sampled: facts.trace.sampled };
         facts.attempts.push(Attempt {
             upstream: upstream.name.shared(),
             method,
@@ -293,7 +290,7 @@ fn write(routed: Routed) -> Result<(Request, Hop), Error> {
         user,
     };
     let body = outbound.body();
-    if body.len().is_some_and(|len| len > upstream.max_request_bytes as u64) {
+    if body.len() > upstream.max_request_bytes {
         return Err(Error::new(
             Code::PayloadTooLarge,
             format!(
@@ -348,9 +345,7 @@ fn speech(upstream: &Upstream, request: &SouthRequest) -> Result<Speech, Error> 
     match upstream.era() {
         Some(Era::Modern(version)) => Ok(Speech::Modern(version)),
         // The session knows which version it agreed on; this one is what is asked for.
-        Some(Era::Legacy) => {
-            Ok(Speech::Legacy(upstream.pinned.unwrap_or(Version::LATEST_LEGACY)))
-        }
+        Some(Era::Legacy) => Ok(Speech::Legacy(upstream.pinned.unwrap_or(Version::LATEST_LEGACY))),
         Some(Era::Lite) => Ok(Speech::Lite),
         None => Err(Error::new(
             Code::ExternalServiceError,

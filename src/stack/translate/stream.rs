@@ -84,7 +84,8 @@ impl Events {
                 Some(Err(cause)) => return Err(answer::broken(name, cause)),
                 Some(Ok(frame)) => {
                     let Ok(data) = frame.into_data() else { continue };
-                    self.left = self.left.checked_sub(data.len()).ok_or_else(|| too_large(request))?;
+                    self.left =
+                        self.left.checked_sub(data.len()).ok_or_else(|| too_large(request))?;
                     self.parser.push(data);
                 }
             }
@@ -94,8 +95,10 @@ impl Events {
 
 fn too_large(request: &Request) -> Error {
     let upstream = &request.upstream;
-    let message =
-        format!("the answer of `{}` is larger than {} bytes", upstream.name, upstream.max_response_bytes);
+    let message = format!(
+        "the answer of `{}` is larger than {} bytes",
+        upstream.name, upstream.max_response_bytes
+    );
     Error::new(Code::PayloadTooLarge, message)
         .with_kind("response_too_large")
         .with_unknown_outcome()
