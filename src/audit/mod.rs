@@ -126,8 +126,8 @@ impl Audit {
         clock: Clock,
         observer: Arc<dyn Observer>,
     ) -> Result<Self, StartError> {
-        let (file, tail) =
-            File::open(&config.file).map_err(|error| StartError::Open(config.file.clone(), error))?;
+        let (file, tail) = File::open(&config.file)
+            .map_err(|error| StartError::Open(config.file.clone(), error))?;
         Self::with_storage(config, keys, clock, observer, Box::new(file), tail)
     }
 
