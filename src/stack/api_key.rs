@@ -18,6 +18,7 @@ use crate::{
     identity::api_key::{Callers, KeyFault},
     mcp::header,
     model::exchange::Exchange,
+    telemetry::Telemetry,
 };
 
 /// Verifies the API key of every request.
@@ -25,11 +26,12 @@ use crate::{
 pub struct ApiKeyLayer {
     callers: Arc<Callers>,
     clock: Clock,
+    telemetry: Arc<Telemetry>,
 }
 
 impl ApiKeyLayer {
-    pub fn new(callers: Arc<Callers>, clock: Clock) -> Self {
-        Self { callers, clock }
+    pub fn new(callers: Arc<Callers>, clock: Clock, telemetry: Arc<Telemetry>) -> Self {
+        Self { callers, clock, telemetry }
     }
 }
 
@@ -37,15 +39,14 @@ impl<S> Layer<S> for ApiKeyLayer {
     type Service = ApiKey<S>;
 
     fn layer(&self, inner: S) -> ApiKey<S> {
-        ApiKey { inner, callers: self.callers.clone(), clock: self.clock.clone() }
+        ApiKey { inner, layer: self.clone() }
     }
 }
 
 #[derive(Clone)]
 pub struct ApiKey<S> {
     inner: S,
-    callers: Arc<Callers>,
-    clock: Clock,
+    layer: ApiKeyLayer,
 }
 
 impl<S, B> Service<Request<B>> for ApiKey<S>
@@ -72,7 +73,8 @@ where
             (Some(_), Some(_)) => Err(KeyFault::Unknown),
             (Some(key), None) => {
                 // The header's white space is not part of the key.
-                self.callers.verify(key.as_bytes().trim_ascii(), self.clock.now_ms())
+                let layer = &self.layer;
+                layer.callers.verify(key.as_bytes().trim_ascii(), layer.clock.now_ms())
             }
         };
         match verdict {
@@ -88,7 +90,13 @@ where
                 request.extensions_mut().insert(entry);
                 Either::Right(self.inner.call(request))
             }
-            Err(fault) => Either::Left(ready(Err(refusal(fault)))),
+            Err(fault) => {
+                // A stranger's trace context is linked and decides nothing.
+                if let Some(exchange) = &exchange {
+                    self.layer.telemetry.distrust(&mut exchange.facts().trace);
+                }
+                Either::Left(ready(Err(refusal(fault))))
+            }
         }
     }
 }

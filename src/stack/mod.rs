@@ -25,7 +25,7 @@ pub mod respond;
 pub mod route;
 pub mod session;
 pub mod stage;
-// pub mod trace;
+pub mod trace;
 pub mod translate;
 pub mod validate;
 
@@ -57,6 +57,7 @@ use crate::{
     identity::{api_key::Callers, session::Sessions as ClientSessions, sso::Directory},
     limit::Limiter,
     model::reply::Reply,
+    telemetry::Telemetry,
     upstream::{Origin, Outgoing},
 };
 
@@ -77,6 +78,7 @@ pub struct Engines {
     pub keys: Arc<Keys>,
     /// Of the gateway, towards servers.
     pub sessions: Arc<Sessions>,
+    pub telemetry: Arc<Telemetry>,
     pub northbound: NorthboundConfig,
     pub tools_call_errors: ToolsCallErrors,
 }
@@ -120,11 +122,13 @@ where
         e.client_sessions.clone(),
         e.clock.clone(),
         e.cancels.clone(),
+        e.telemetry.clone(),
     )
     .layer(stack);
     // Whose call it is; the key has said which caller may name an employee.
     let stack = PrincipalLayer::new(e.directory.clone()).layer(stack);
-    let stack = ApiKeyLayer::new(e.callers.clone(), e.clock.clone()).layer(stack);
+    let stack =
+        ApiKeyLayer::new(e.callers.clone(), e.clock.clone(), e.telemetry.clone()).layer(stack);
     // Before any work is done for an address.
     let stack = AddressLimitLayer::new(e.limiter.clone()).layer(stack);
     // Every error from below becomes an answer here.

@@ -1,6 +1,6 @@
 //! Reply → HTTP answer. A plain answer stays plain; only what comes in pieces is a stream.
 
-use std::{sync::Arc, time::Duration};
+use std::{collections::VecDeque, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use futures_util::{StreamExt, stream};
@@ -17,6 +17,7 @@ use crate::{
         exchange::{Exchange, Facts, NorthDialect, Outcome},
         reply::{Content, Event, Final, Reply, ReplyStream},
     },
+    telemetry::Active,
 };
 
 /// Between two comments on a stream that is otherwise silent.
@@ -31,6 +32,7 @@ pub(super) fn mcp(
     exchange: &Arc<Exchange>,
     id: &Bytes,
     dialect: NorthDialect,
+    active: Active,
 ) -> Response<Body> {
     let mut response = match reply.content {
         Content::Final(end) => {
@@ -43,7 +45,15 @@ pub(super) fn mcp(
         }
         Content::Stream(events) => {
             exchange.facts().status = Some(200);
-            let body = event_stream(events, exchange.clone(), id.clone(), dialect);
+            let body = event_stream(Writing {
+                events,
+                exchange: exchange.clone(),
+                id: id.clone(),
+                dialect,
+                pieces: VecDeque::new(),
+                over: false,
+                _active: active,
+            });
             let mut response = Response::new(body);
             let headers = response.headers_mut();
             headers.insert(http_header::CONTENT_TYPE, EVENTS);
@@ -155,19 +165,14 @@ struct Writing {
     id: Bytes,
     dialect: NorthDialect,
     /// Pieces of the last event that are still to be sent.
-    pieces: std::collections::VecDeque<Bytes>,
+    pieces: VecDeque<Bytes>,
     over: bool,
+    /// Counts the request among those under way, to the stream's end.
+    _active: Active,
 }
 
 /// Events as they come, comments in between, and exactly one response at the end.
-fn event_stream(
-    events: ReplyStream,
-    exchange: Arc<Exchange>,
-    id: Bytes,
-    dialect: NorthDialect,
-) -> Body {
-    let writing =
-        Writing { events, exchange, id, dialect, pieces: Default::default(), over: false };
+fn event_stream(writing: Writing) -> Body {
     let frames = stream::unfold(writing, |mut writing| async move {
         loop {
             if let Some(piece) = writing.pieces.pop_front() {

@@ -40,7 +40,7 @@ use crate::{
         exchange::{Exchange, NorthDialect, Outcome},
         reply::Reply,
     },
-    telemetry,
+    telemetry::Telemetry,
 };
 
 /// What the northbound side is configured with.
@@ -63,6 +63,7 @@ pub struct NorthboundLayer {
     sessions: Arc<Sessions>,
     clock: Clock,
     cancels: Arc<Cancels>,
+    telemetry: Arc<Telemetry>,
 }
 
 impl NorthboundLayer {
@@ -71,8 +72,9 @@ impl NorthboundLayer {
         sessions: Arc<Sessions>,
         clock: Clock,
         cancels: Arc<Cancels>,
+        telemetry: Arc<Telemetry>,
     ) -> Self {
-        Self { config, sessions, clock, cancels }
+        Self { config, sessions, clock, cancels, telemetry }
     }
 }
 
@@ -211,9 +213,10 @@ impl Front {
         S::Future: Send,
     {
         let exchange = self.exchange.clone();
+        let active = self.layer.telemetry.metrics().enter(request.method());
         let call = self.call(surface, NorthDialect::Modern, request, meta)?;
         let reply = inner.call(call).await?;
-        Ok(north_reply::mcp(reply, &exchange, &id, NorthDialect::Modern))
+        Ok(north_reply::mcp(reply, &exchange, &id, NorthDialect::Modern, active))
     }
 
     /// A request of the handshake era: a connection that breaks ends nothing, only
@@ -245,10 +248,11 @@ impl Front {
         let layer = self.layer.clone();
         let caller = self.caller.clone();
         let is_call = matches!(request, Request::CallTool(_));
+        let active = layer.telemetry.metrics().enter(request.method());
         let call = self.call(surface, dialect, request, meta)?;
         if !is_call {
             let reply = inner.call(call).await?;
-            let mut response = north_reply::mcp(reply, &exchange, &id, dialect);
+            let mut response = north_reply::mcp(reply, &exchange, &id, dialect, active);
             if let Some((version, capabilities)) = opens {
                 let (owner, now) = (Owner::of(&caller), layer.clock.now_ms());
                 let token = layer.sessions.start(owner, version, capabilities, now);
@@ -268,7 +272,7 @@ impl Front {
             exchange.facts().outcome = Some(Outcome::Cancelled);
             return Ok(accepted());
         };
-        Ok(north_reply::mcp(reply, &exchange, &id, dialect))
+        Ok(north_reply::mcp(reply, &exchange, &id, dialect, active))
     }
 
     fn notified(
@@ -322,6 +326,7 @@ impl Front {
         };
         let (request, meta) = mcp_lite::read_request(method, doc.as_ref())?;
         let exchange = self.exchange.clone();
+        let _active = self.layer.telemetry.metrics().enter(method);
         let call = self.call(surface, NorthDialect::McpLite, request, meta)?;
         let reply = inner.call(call).await?;
         north_reply::lite(reply, &exchange).await
@@ -365,9 +370,10 @@ impl Front {
         request: Request,
         meta: Meta,
     ) -> Result<Call, Error> {
-        if let Some(parent) = &meta.traceparent {
+        if meta.traceparent.is_some() {
             let mut facts = self.exchange.facts();
-            telemetry::adopt_meta(&mut facts.trace, parent, meta.tracestate.as_deref());
+            let (parent, state) = (meta.traceparent.as_deref(), meta.tracestate.as_deref());
+            self.layer.telemetry.adopt_meta(&mut facts.trace, parent, state);
         }
         let idempotency_key = one_header(&self.parts.headers, &header::IDEMPOTENCY_KEY)?;
         Ok(Call {
