@@ -9,5 +9,8 @@ pub mod mcp;
 pub mod model;
 pub mod yaml;
 
+// Around it.
+pub mod config;
+
 // Engines: what the layers decide with.
 pub mod policy;
