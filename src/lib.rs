@@ -28,3 +28,4 @@ pub mod upstream;
 // Around it.
 pub mod discovery;
 pub mod telemetry;
+pub mod config;
