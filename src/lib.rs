@@ -6,3 +6,6 @@ pub mod clock;
 pub mod error;
 pub mod mcp;
 pub mod model;
+
+// Around it.
+pub mod demo;
