@@ -29,3 +29,4 @@ pub mod upstream;
 pub mod discovery;
 pub mod telemetry;
 pub mod config;
+pub mod demo;
