@@ -1,1 +1,3 @@
+//! The gateway from outside: one binary, a file per behaviour.
 
+mod tidy;
