@@ -22,11 +22,15 @@ pub mod policy;
 pub mod registry;
 
 // The path of a call, from the socket to the server.
+pub mod edge;
 pub mod stack;
 pub mod upstream;
 
 // Around it.
-pub mod discovery;
-pub mod telemetry;
+pub mod admin;
+pub mod app;
+pub mod cli;
 pub mod config;
 pub mod demo;
+pub mod discovery;
+pub mod telemetry;

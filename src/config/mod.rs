@@ -10,13 +10,11 @@ mod net;
 mod raw;
 mod secret;
 mod sensitive;
-mod template;
 mod upstreams;
 
 use std::{net::SocketAddr, num::NonZeroUsize, path::PathBuf, time::Duration};
 
 use http::HeaderName;
-use secrecy::SecretString;
 use url::Url;
 
 use crate::{
@@ -27,10 +25,10 @@ use crate::{
     },
 };
 
+pub use crate::model::template::{HeaderSource, HeaderTemplate, Part, TemplateFault};
 pub use load::{Loaded, process_env};
 pub use net::{Network, Origin};
 pub use sensitive::is_sensitive;
-pub use template::{HeaderTemplate, Part, TemplateFault};
 
 /// Everything that `hangu.yaml` says, or leaves to its defaults.
 #[derive(Debug)]
@@ -140,13 +138,6 @@ pub struct Upstream {
 pub struct Header {
     pub name: HeaderName,
     pub value: HeaderSource,
-}
-
-#[derive(Debug)]
-pub enum HeaderSource {
-    Template(HeaderTemplate),
-    /// A legal header value.
-    Secret(SecretString),
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -10,10 +10,7 @@ use std::{
 
 use http::{HeaderMap, HeaderName};
 
-/// The client's address and port, in the request's extensions. Behind a proxy the port is 0,
-/// unless the proxy tells it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct ClientAddr(pub IpAddr, pub u16);
+use crate::model::call::ClientAddr;
 
 const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 
@@ -41,7 +38,7 @@ impl TrustedProxies {
 
     /// The client of a request that came from `peer`, which is trusted.
     pub(super) fn client(&self, peer: SocketAddr, headers: &HeaderMap) -> ClientAddr {
-        let mut client = ClientAddr(peer.ip().to_canonical(), peer.port());
+        let mut client = ClientAddr { ip: peer.ip().to_canonical(), port: peer.port() };
         for value in headers.get_all(FORWARDED_FOR).iter().rev() {
             for hop in value.as_bytes().rsplit(|byte| *byte == b',') {
                 // A hop that cannot be read was not written by a proxy of ours; the one that
@@ -50,7 +47,7 @@ impl TrustedProxies {
                     return client;
                 };
                 client = hop;
-                if !self.contains(hop.0) {
+                if !self.contains(hop.ip) {
                     return client;
                 }
             }
@@ -64,10 +61,10 @@ fn parse_hop(text: &str) -> Option<ClientAddr> {
     let text = text.trim();
     let bare = text.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).unwrap_or(text);
     match bare.parse::<IpAddr>() {
-        Ok(address) => Some(ClientAddr(address.to_canonical(), 0)),
+        Ok(address) => Some(ClientAddr { ip: address.to_canonical(), port: 0 }),
         Err(_) => {
             let address: SocketAddr = text.parse().ok()?;
-            Some(ClientAddr(address.ip().to_canonical(), address.port()))
+            Some(ClientAddr { ip: address.ip().to_canonical(), port: address.port() })
         }
     }
 }
@@ -118,7 +115,8 @@ mod tests {
         for value in forwarded {
             headers.append(FORWARDED_FOR, HeaderValue::from_static(value));
         }
-        let ClientAddr(address, port) = proxies.client("10.0.0.1:5".parse().unwrap(), &headers);
+        let ClientAddr { ip: address, port } =
+            proxies.client("10.0.0.1:5".parse().unwrap(), &headers);
         format!("{address} {port}")
     }
 

@@ -22,9 +22,10 @@ use pin_project_lite::pin_project;
 use tower::{Service, util::Oneshot};
 
 use super::{
-    client_addr::{ClientAddr, TrustedProxies},
+    client_addr::TrustedProxies,
     connection::{Closing, Protocol, Vitals},
 };
+use crate::model::call::ClientAddr;
 
 /// A stack, as one connection sees it.
 pub(super) struct Entrance<S> {
@@ -54,7 +55,7 @@ impl<S> Entrance<S> {
     fn client<B>(&self, request: &Request<B>) -> ClientAddr {
         match &self.proxies {
             Some(proxies) => proxies.client(self.peer, request.headers()),
-            None => ClientAddr(self.peer.ip().to_canonical(), self.peer.port()),
+            None => ClientAddr { ip: self.peer.ip().to_canonical(), port: self.peer.port() },
         }
     }
 }

@@ -20,12 +20,12 @@ mod tls;
 mod tests;
 
 pub use body::read_body;
-pub use client_addr::{ClientAddr, TrustedProxies};
+pub use client_addr::TrustedProxies;
 pub use guard::{Guard, GuardConfig, GuardLayer};
 pub use listener::{ListenConfig, ListenError, Listener};
 pub use process::{HostConfig, HostError, Sockets, host};
 pub use refusal::refuse;
-pub use router::{LiteMethod, Route, Router};
+pub use router::Router;
 pub use server::{Core, Hold, ServerConfig, Stats, Workers, serve};
 pub use shutdown::{Drained, Phase, Shutdown};
 pub use tls::{Tls, TlsError, TlsFiles};

@@ -4,29 +4,13 @@
 
 use std::collections::HashMap;
 
-use crate::model::{call::Surface, server::UpstreamName};
-
-/// What a path stands for.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Route {
-    /// Standard MCP.
-    Mcp {
-        surface: Surface,
+use crate::{
+    mcp::Method,
+    model::{
+        call::{Route, Surface},
+        server::UpstreamName,
     },
-    /// The platform's REST form.
-    Lite {
-        surface: Surface,
-        method: LiteMethod,
-    },
-    NotFound,
-}
-
-/// What the REST form can be asked for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum LiteMethod {
-    List,
-    Call,
-}
+};
 
 /// The paths of one set of upstreams.
 #[derive(Debug, Clone, Default)]
@@ -38,40 +22,37 @@ impl Router {
     }
 
     /// Reads a path. One slash at its end is forgiven; nothing else is.
-    pub fn route(&self, path: &str) -> Route {
-        let Some(rest) = path.strip_prefix("/mcp") else { return Route::NotFound };
+    pub fn route(&self, path: &str) -> Option<Route> {
+        let rest = path.strip_prefix("/mcp")?;
         let rest = rest.strip_suffix('/').unwrap_or(rest);
         if rest.is_empty() {
-            return Route::Mcp { surface: Surface::Aggregate };
+            return Some(Route::Mcp(Surface::Aggregate));
         }
-        let Some(rest) = rest.strip_prefix('/') else { return Route::NotFound };
+        let rest = rest.strip_prefix('/')?;
         if rest == "http" {
-            return Route::Mcp { surface: Surface::Aggregate };
+            return Some(Route::Mcp(Surface::Aggregate));
         }
-        if let Some(method) = LiteMethod::of(rest) {
-            return Route::Lite { surface: Surface::Aggregate, method };
+        if let Some(method) = lite_method(rest) {
+            return Some(Route::Lite(Surface::Aggregate, method));
         }
         let (name, rest) = match rest.split_once('/') {
             Some((name, rest)) => (name, Some(rest)),
             None => (rest, None),
         };
-        let Some(upstream) = self.0.get(name) else { return Route::NotFound };
-        let surface = Surface::Upstream(upstream.clone());
-        match rest.map(LiteMethod::of) {
-            None => Route::Mcp { surface },
-            Some(Some(method)) => Route::Lite { surface, method },
-            Some(None) => Route::NotFound,
+        let surface = Surface::Upstream(self.0.get(name)?.clone());
+        match rest {
+            None => Some(Route::Mcp(surface)),
+            Some(rest) => Some(Route::Lite(surface, lite_method(rest)?)),
         }
     }
 }
 
-impl LiteMethod {
-    fn of(path: &str) -> Option<Self> {
-        match path {
-            "tools/list" => Some(LiteMethod::List),
-            "tools/call" => Some(LiteMethod::Call),
-            _ => None,
-        }
+/// The method that the end of a REST path names.
+fn lite_method(path: &str) -> Option<Method> {
+    match path {
+        "tools/list" => Some(Method::ListTools),
+        "tools/call" => Some(Method::CallTool),
+        _ => None,
     }
 }
 
@@ -85,31 +66,31 @@ mod tests {
         let router = Router::new([orders.clone()]);
         let aggregate = || Surface::Aggregate;
         let upstream = || Surface::Upstream(orders.clone());
-        let mcp = |surface| Route::Mcp { surface };
-        let lite = |surface, method| Route::Lite { surface, method };
+        let mcp = |surface| Some(Route::Mcp(surface));
+        let lite = |surface, method| Some(Route::Lite(surface, method));
         for (path, expected) in [
             ("/mcp", mcp(aggregate())),
             ("/mcp/", mcp(aggregate())),
             ("/mcp/http", mcp(aggregate())),
             ("/mcp/orders", mcp(upstream())),
             ("/mcp/orders/", mcp(upstream())),
-            ("/mcp/tools/list", lite(aggregate(), LiteMethod::List)),
-            ("/mcp/tools/call", lite(aggregate(), LiteMethod::Call)),
-            ("/mcp/orders/tools/list", lite(upstream(), LiteMethod::List)),
-            ("/mcp/orders/tools/call", lite(upstream(), LiteMethod::Call)),
-            ("/", Route::NotFound),
-            ("", Route::NotFound),
-            ("/mcpx", Route::NotFound),
-            ("/mcp//", Route::NotFound),
-            ("/MCP", Route::NotFound),
-            ("/mcp/other", Route::NotFound),
-            ("/mcp/tools", Route::NotFound),
-            ("/mcp/lite", Route::NotFound),
-            ("/mcp/http/tools/list", Route::NotFound),
-            ("/mcp/orders/tools", Route::NotFound),
-            ("/mcp/orders//tools/list", Route::NotFound),
-            ("/mcp/%6frders", Route::NotFound),
-            ("/mcp/../mcp", Route::NotFound),
+            ("/mcp/tools/list", lite(aggregate(), Method::ListTools)),
+            ("/mcp/tools/call", lite(aggregate(), Method::CallTool)),
+            ("/mcp/orders/tools/list", lite(upstream(), Method::ListTools)),
+            ("/mcp/orders/tools/call", lite(upstream(), Method::CallTool)),
+            ("/", None),
+            ("", None),
+            ("/mcpx", None),
+            ("/mcp//", None),
+            ("/MCP", None),
+            ("/mcp/other", None),
+            ("/mcp/tools", None),
+            ("/mcp/lite", None),
+            ("/mcp/http/tools/list", None),
+            ("/mcp/orders/tools", None),
+            ("/mcp/orders//tools/list", None),
+            ("/mcp/%6frders", None),
+            ("/mcp/../mcp", None),
         ] {
             assert_eq!(router.route(path), expected, "{path}");
         }

@@ -336,8 +336,8 @@ impl Drop for Exchange {
     }
 }
 
-impl std::fmt::Debug for Exchange {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+impl fmt::Debug for Exchange {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Exchange").field("started_ms", &self.started_ms).finish_non_exhaustive()
     }
 }

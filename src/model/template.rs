@@ -1,14 +1,24 @@
-//! Header values as the operator writes them: a secret, or text with `$ctx` variables.
+//! Header values that depend on the call: `$ctx.user.empId` and its like.
 //!
-//! What a variable stands for is filled in by whoever sends the request; an unknown one is a
-//! fault of the configuration, never an empty string.
+//! A template is read once; what it stands for is known by then. Filling it in is
+//! `stack/credential.rs`'s.
 
 use secrecy::SecretString;
+use smallvec::SmallVec;
 
-/// A fact of the call that a header may carry.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Variable {
-    EmployeeId,
+use crate::fault::nearest;
+
+/// A header value, piece by piece.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HeaderTemplate(SmallVec<[Part; 1]>);
+
+/// A piece of a header value.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Part {
+    /// Visible ASCII and spaces.
+    Literal(Box<str>),
+    Employee,
+    /// Comma-separated.
     Roles,
     Tenant,
     Caller,
@@ -17,130 +27,136 @@ pub enum Variable {
     TraceId,
 }
 
-impl Variable {
-    pub const ALL: [Variable; 7] = [
-        Variable::EmployeeId,
-        Variable::Roles,
-        Variable::Tenant,
-        Variable::Caller,
-        Variable::CallSource,
-        Variable::RequestId,
-        Variable::TraceId,
-    ];
-
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Variable::EmployeeId => "$ctx.user.empId",
-            Variable::Roles => "$ctx.user.roles",
-            Variable::Tenant => "$ctx.tenant",
-            Variable::Caller => "$ctx.caller",
-            Variable::CallSource => "$ctx.callSource",
-            Variable::RequestId => "$ctx.requestId",
-            Variable::TraceId => "$ctx.traceId",
-        }
-    }
-}
-
-#[derive(Debug, Clone, PartialEq, Eq)]
-enum Piece {
-    Text(Box<str>),
-    Variable(Variable),
-}
-
-/// Text with variables in it.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Template(Vec<Piece>);
-
-/// A `$ctx.…` that stands for nothing.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("`{0}` is no value that a header can carry")]
-pub struct UnknownVariable(pub String);
-
-impl Template {
-    /// Reads a template. A dollar sign that begins no `$ctx.` is text.
-    ///
-    /// # Errors
-    /// A name after `$ctx.` that is none of [`Variable::ALL`].
-    pub fn parse(text: &str) -> Result<Self, UnknownVariable> {
-        let mut pieces = Vec::new();
-        let mut rest = text;
-        while let Some(start) = rest.find("$ctx.") {
-            if start > 0 {
-                pieces.push(Piece::Text(rest[..start].into()));
-            }
-            let word = |c: char| c.is_ascii_alphanumeric() || c == '.' || c == '_';
-            let tail = &rest[start + 1..];
-            let end = tail.find(|c| !word(c)).unwrap_or(tail.len());
-            // A full stop ends a sentence as well as a name.
-            let name = tail[..end].trim_end_matches('.');
-            let variable = Variable::ALL
-                .into_iter()
-                .find(|variable| variable.as_str().strip_prefix('$') == Some(name))
-                .ok_or_else(|| UnknownVariable(format!("${name}")))?;
-            pieces.push(Piece::Variable(variable));
-            rest = &tail[name.len()..];
-        }
-        if !rest.is_empty() {
-            pieces.push(Piece::Text(rest.into()));
-        }
-        Ok(Self(pieces))
-    }
-
-    /// Whether the text is the same for every call.
-    pub fn is_constant(&self) -> bool {
-        self.0.iter().all(|piece| matches!(piece, Piece::Text(_)))
-    }
-
-    /// The value; `None` where a variable has none.
-    pub fn render(&self, mut value: impl FnMut(Variable, &mut String) -> bool) -> Option<String> {
-        let mut out = String::new();
-        for piece in &self.0 {
-            match piece {
-                Piece::Text(text) => out.push_str(text),
-                Piece::Variable(variable) => {
-                    if !value(*variable, &mut out) {
-                        return None;
-                    }
-                }
-            }
-        }
-        Some(out)
-    }
-}
+const VARIABLES: [(&str, Part); 7] = [
+    ("user.empId", Part::Employee),
+    ("user.roles", Part::Roles),
+    ("tenant", Part::Tenant),
+    ("caller", Part::Caller),
+    ("callSource", Part::CallSource),
+    ("requestId", Part::RequestId),
+    ("traceId", Part::TraceId),
+];
 
 /// Where a header's value comes from.
 #[derive(Debug, Clone)]
 pub enum HeaderSource {
+    Template(HeaderTemplate),
+    /// A legal header value.
     Secret(SecretString),
-    Template(Template),
+}
+
+/// What is wrong with a template: a sentence, and what was probably meant.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TemplateFault {
+    pub message: String,
+    pub suggestion: Option<String>,
+}
+
+impl HeaderTemplate {
+    pub fn parse(text: &str) -> Result<Self, TemplateFault> {
+        let mut parts = SmallVec::new();
+        let mut rest = text;
+        while let Some(start) = rest.find("$ctx") {
+            let (before, tail) = rest.split_at(start);
+            push_literal(&mut parts, before)?;
+            let tail = &tail["$ctx".len()..]; // it was found there
+            let end = tail
+                .find(|c: char| !c.is_ascii_alphanumeric() && !matches!(c, '.' | '_'))
+                .unwrap_or(tail.len());
+            let (path, after) = tail.split_at(end);
+            // A full stop after a variable ends the sentence, not the name.
+            let name = path.trim_end_matches('.');
+            parts.push(variable(name)?);
+            push_literal(&mut parts, &path[name.len()..])?; // `name` is the beginning of `path`
+            rest = after;
+        }
+        push_literal(&mut parts, rest)?;
+        Ok(Self(parts))
+    }
+
+    pub fn parts(&self) -> &[Part] {
+        &self.0
+    }
+
+    /// Whether all of it comes from the call.
+    pub fn is_all_context(&self) -> bool {
+        !self.0.iter().any(|part| matches!(part, Part::Literal(_)))
+    }
+}
+
+/// `name` is what stands behind `$ctx`, dot and all.
+fn variable(name: &str) -> Result<Part, TemplateFault> {
+    let names = || VARIABLES.iter().map(|(known, _)| *known);
+    let wanted = name.strip_prefix('.').unwrap_or_default();
+    let found = VARIABLES.iter().find(|(known, _)| *known == wanted);
+    found.map(|(_, part)| part.clone()).ok_or_else(|| {
+        let last = names().find(|known| known.rsplit('.').next() == Some(wanted));
+        let near = nearest(wanted, names()).or(last);
+        TemplateFault {
+            message: format!("unknown variable `$ctx{name}`"),
+            suggestion: near.map(|near| format!("did you mean `$ctx.{near}`?")),
+        }
+    })
+}
+
+fn push_literal(parts: &mut SmallVec<[Part; 1]>, text: &str) -> Result<(), TemplateFault> {
+    if text.is_empty() {
+        return Ok(());
+    }
+    if text.bytes().any(|b| !matches!(b, b' '..=b'~')) {
+        return Err(TemplateFault {
+            message: "a header value is visible ASCII".to_owned(),
+            suggestion: None,
+        });
+    }
+    parts.push(Part::Literal(text.into()));
+    Ok(())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn render(text: &str) -> Option<String> {
-        Template::parse(text).unwrap().render(|variable, out| {
-            out.push_str(match variable {
-                Variable::EmployeeId => "E1",
-                Variable::Tenant => "acme",
-                _ => return false,
-            });
-            true
-        })
+    #[test]
+    fn a_template_is_split_into_its_parts() {
+        let literal = |text: &str| Part::Literal(text.into());
+        for (text, parts) in [
+            ("$ctx.user.empId", vec![Part::Employee]),
+            ("$ctx.user.roles", vec![Part::Roles]),
+            ("plain", vec![literal("plain")]),
+            ("", vec![]),
+            ("a-$ctx.tenant-b", vec![literal("a-"), Part::Tenant, literal("-b")]),
+            ("$ctx.tenant/$ctx.caller", vec![Part::Tenant, literal("/"), Part::Caller]),
+            ("$ctx.tenant.", vec![Part::Tenant, literal(".")]),
+            ("$$ctx.traceId", vec![literal("$"), Part::TraceId]),
+            ("$context", vec![literal("$context")]),
+        ] {
+            let template = HeaderTemplate::parse(text);
+            assert_eq!(template.map(|t| t.parts().to_vec()), Ok(parts), "{text}");
+        }
     }
 
     #[test]
-    fn variables_stand_in_text() {
-        assert_eq!(render("$ctx.user.empId").as_deref(), Some("E1"));
-        assert_eq!(render("a $ctx.tenant/$ctx.user.empId.").as_deref(), Some("a acme/E1."));
-        assert_eq!(render("costs $5").as_deref(), Some("costs $5"));
-        assert_eq!(render("x $ctx.traceId"), None);
+    fn an_unknown_variable_is_refused_with_what_was_meant() {
+        for (text, meant) in [
+            ("$ctx.user.empid", Some("$ctx.user.empId")),
+            ("$ctx.empId", Some("$ctx.user.empId")),
+            ("$ctx.tennant", Some("$ctx.tenant")),
+            ("$ctx.password", None),
+        ] {
+            let fault = HeaderTemplate::parse(text).expect_err(text);
+            let suggestion = meant.map(|meant| format!("did you mean `{meant}`?"));
+            assert_eq!(fault.suggestion, suggestion, "{text}");
+        }
+        for text in ["$ctx", "$ctx.", "$ctxtenant", "$ctx..tenant"] {
+            assert!(HeaderTemplate::parse(text).is_err(), "{text}");
+        }
     }
 
     #[test]
-    fn an_unknown_variable_is_a_fault() {
-        let fault = Template::parse("$ctx.user.name").unwrap_err();
-        assert_eq!(fault.0, "$ctx.user.name");
+    fn what_would_break_a_header_is_refused() {
+        for text in ["a\r\nX: y", "a\nb", "\u{e9}", "a\0", "tab\there"] {
+            assert!(HeaderTemplate::parse(text).is_err(), "{text:?}");
+        }
     }
 }

@@ -24,7 +24,7 @@ use crate::{
     mcp::header,
     model::{
         exchange::Exchange,
-        template::{HeaderSource, Variable},
+        template::{HeaderSource, Part},
     },
     upstream::{Origin, Outgoing},
 };
@@ -159,9 +159,10 @@ fn value(
             Ok(Some(value))
         }
         HeaderSource::Template(template) => {
-            let Some(text) = template.render(|variable, out| fill(variable, hop, out)) else {
+            let mut text = String::new();
+            if !template.parts().iter().all(|part| fill(part, hop, &mut text)) {
                 return Ok(None);
-            };
+            }
             if !text.bytes().all(|b| (0x20..0x7f).contains(&b)) {
                 return Err(broken());
             }
@@ -170,16 +171,17 @@ fn value(
     }
 }
 
-/// Writes what a variable stands for; false where it stands for nothing.
-fn fill(variable: Variable, hop: &Hop, out: &mut String) -> bool {
-    match (variable, &hop.caller) {
-        (Variable::TraceId, _) => out.push_str(&hop.exchange.facts().trace.trace_id_hex()),
+/// Writes what a part stands for; false where it stands for nothing.
+fn fill(part: &Part, hop: &Hop, out: &mut String) -> bool {
+    match (part, &hop.caller) {
+        (Part::Literal(text), _) => out.push_str(text),
+        (Part::TraceId, _) => out.push_str(&hop.exchange.facts().trace.trace_id_hex()),
         (_, None) => return false,
-        (Variable::EmployeeId, Some(caller)) => match &caller.principal.employee {
+        (Part::Employee, Some(caller)) => match &caller.principal.employee {
             Some(employee) => out.push_str(employee.as_str()),
             None => return false,
         },
-        (Variable::Roles, Some(caller)) => {
+        (Part::Roles, Some(caller)) => {
             for (index, role) in caller.principal.roles.iter().enumerate() {
                 if index > 0 {
                     out.push(',');
@@ -187,10 +189,10 @@ fn fill(variable: Variable, hop: &Hop, out: &mut String) -> bool {
                 out.push_str(role.as_str());
             }
         }
-        (Variable::Tenant, Some(caller)) => out.push_str(caller.tenant.as_str()),
-        (Variable::Caller, Some(caller)) => out.push_str(caller.id.as_str()),
-        (Variable::CallSource, Some(_)) => out.push_str(CALL_SOURCE),
-        (Variable::RequestId, Some(_)) => match hop.exchange.facts().call_id {
+        (Part::Tenant, Some(caller)) => out.push_str(caller.tenant.as_str()),
+        (Part::Caller, Some(caller)) => out.push_str(caller.id.as_str()),
+        (Part::CallSource, Some(_)) => out.push_str(CALL_SOURCE),
+        (Part::RequestId, Some(_)) => match hop.exchange.facts().call_id {
             Some(id) => {
                 // Writing to a string cannot fail.
                 let _ = write!(out, "{}", uuid::Uuid::from_u128(id));

@@ -94,6 +94,7 @@ pub fn build<T, B, R>(
 + Clone
 + Send
 + 'static
++ use<T, B, R>
 where
     T: Service<Outgoing, Response = Response<R>, Error = Error> + Clone + Send + Sync + 'static,
     T::Future: Send,
