@@ -10,6 +10,7 @@ pub mod model;
 pub mod yaml;
 
 // Around it.
+pub mod cli;
 pub mod config;
 
 // Engines: what the layers decide with.

@@ -27,7 +27,7 @@ use crate::{
     },
 };
 
-pub use load::{Loaded, process_env};
+pub use load::{Loaded, Places, process_env};
 pub use net::{Network, Origin};
 pub use sensitive::is_sensitive;
 pub use template::{HeaderTemplate, Part, TemplateFault};

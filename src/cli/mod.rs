@@ -1,0 +1,4 @@
+//! Commands.
+
+pub mod check;
+pub mod init;
