@@ -2,13 +2,12 @@
 
 use std::{io::IsTerminal, process::ExitCode};
 
-use super::ConfigFile;
+use super::{ConfigFile, check};
 use crate::{
     app::{App, Options, StartError},
-    config::{Config, process_env},
+    config::process_env,
     edge::{Drained, HostError},
-    fault::{Fault, Severity},
-    policy::Policies,
+    fault::Format,
     telemetry::logs,
 };
 
@@ -31,19 +30,14 @@ impl Serve {
         for note in &settings.notes {
             tracing::warn!("{note}");
         }
-        let loaded = Config::look(&self.file.config, &process_env);
-        tell(&loaded.faults);
-        let Some(config) = loaded.config else { return ExitCode::from(1) };
-        let policies = match &config.policies {
-            None => Policies::none(),
-            Some(folder) => {
-                let loaded = Policies::look(folder);
-                tell(&loaded.faults);
-                match loaded.policies {
-                    Some(policies) => policies,
-                    None => return ExitCode::from(1),
-                }
-            }
+        let checked = check::check(&self.file.config, &process_env);
+        if !checked.report.faults.is_empty() {
+            let colour = std::io::stderr().is_terminal();
+            eprint!("{}", checked.report.render(Format::Human { colour }));
+        }
+        let Some((config, policies)) = checked.accepted else {
+            eprintln!("hangu: nothing was started");
+            return ExitCode::from(super::FINDINGS);
         };
         tracing::warn!(
             "Keys live in memory: sessions and keyed digests end with this process, and other \
@@ -86,17 +80,5 @@ pub(super) fn ended(drained: Result<Drained, HostError<StartError>>) -> ExitCode
             ExitCode::SUCCESS
         }
         Err(error) => super::fail(error),
-    }
-}
-
-/// Shows faults as `check` does.
-fn tell(faults: &[Fault]) {
-    if faults.is_empty() {
-        return;
-    }
-    eprint!("{}", crate::fault::render_human(faults));
-    let errors = faults.iter().filter(|fault| fault.severity() == Severity::Error).count();
-    if errors > 0 {
-        eprintln!("hangu: {errors} errors: nothing was started");
     }
 }

@@ -31,12 +31,7 @@ const MAX_LIFE: Duration = Duration::from_secs(30 * 86_400);
 
 const SECOND: Duration = Duration::from_secs(1);
 
-pub(super) struct Built {
-    pub config: Option<Config>,
-    pub policies: Option<PathBuf>,
-}
-
-pub(super) fn build(raw: RawConfig, folder: &Path, env: Env<'_>, faults: &mut Faults) -> Built {
+pub(super) fn build(raw: RawConfig, folder: &Path, env: Env<'_>, faults: &mut Faults) -> Config {
     let vault = Vault { env, folder };
     let policies = policies(&raw, folder, faults);
     let listen = raw.listen.as_ref().map_or(LISTEN, |listen| listen.value);
@@ -44,11 +39,11 @@ pub(super) fn build(raw: RawConfig, folder: &Path, env: Env<'_>, faults: &mut Fa
     let callers = callers::build(raw.callers, listen, vault, faults);
     let upstreams = upstreams::build(raw.upstreams, vault, faults);
     let longest = upstreams.iter().map(|upstream| upstream.max_time).max();
-    let config = Config {
+    Config {
         listen,
         workers: NonZeroUsize::new(within(raw.workers, 0, 0..=1_024, faults)),
         admin,
-        policies: policies.clone(),
+        policies,
         audit: Audit {
             file: folder.join(raw.audit.file.map_or("audit/hangu.jsonl".into(), |f| f.value)),
             strict: raw.audit.strict.unwrap_or_else(|| vec![Risk::WriteLow, Risk::WriteHigh]),
@@ -77,8 +72,7 @@ pub(super) fn build(raw: RawConfig, folder: &Path, env: Env<'_>, faults: &mut Fa
         },
         edge: build_edge(raw.edge, faults),
         idempotency: build_idempotency(raw.idempotency, faults),
-    };
-    Built { config: Some(config), policies }
+    }
 }
 
 /// The folder that is named, or the one beside the file if it is there.

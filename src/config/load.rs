@@ -1,6 +1,7 @@
 //! From a file to the configuration.
 
 use std::{
+    collections::HashMap,
     fs,
     path::{Path, PathBuf},
     sync::Arc,
@@ -9,6 +10,7 @@ use std::{
 use super::{Config, build, raw::RawConfig};
 use crate::{
     fault::{Fault, FaultCode, Faults, Severity, Source, Span},
+    model::{caller::CallerId, server::UpstreamName},
     yaml::{self, Env},
 };
 
@@ -20,6 +22,14 @@ pub struct Loaded {
     pub faults: Vec<Fault>,
     /// The policy folder, as far as it is known even where there was an error.
     pub policies: Option<PathBuf>,
+    pub places: Places,
+}
+
+/// Where things stand in the file, for faults that other files have a part in.
+#[derive(Debug, Default)]
+pub struct Places {
+    pub callers: HashMap<CallerId, Span>,
+    pub upstreams: HashMap<UpstreamName, Span>,
 }
 
 /// The environment of this process.
@@ -48,7 +58,8 @@ impl Config {
             Err(error) => {
                 let message = format!("cannot be read: {error}");
                 let fault = Fault::new(FaultCode::Unreadable, &Span::file(name), message);
-                Loaded { config: None, faults: vec![fault], policies: None }
+                let (faults, places) = (vec![fault], Places::default());
+                Loaded { config: None, faults, policies: None, places }
             }
         }
     }
@@ -58,11 +69,30 @@ impl Config {
     pub fn read(name: impl Into<String>, text: String, folder: &Path, env: Env<'_>) -> Loaded {
         let source = Arc::new(Source { name: name.into(), text });
         let mut faults = Faults::new();
-        let built = read_raw(&source, env, &mut faults)
-            .map(|raw| build::build(raw, folder, env, &mut faults));
-        let policies = built.as_ref().and_then(|built| built.policies.clone());
-        let config = built.and_then(|built| built.config).filter(|_| !faults.has_errors());
-        Loaded { config, faults: faults.into_sorted(), policies }
+        let Some(raw) = read_raw(&source, env, &mut faults) else {
+            let (faults, places) = (faults.into_sorted(), Places::default());
+            return Loaded { config: None, faults, policies: None, places };
+        };
+        let places = Places::of(&raw);
+        let config = build::build(raw, folder, env, &mut faults);
+        let policies = config.policies.clone();
+        let config = (!faults.has_errors()).then_some(config);
+        Loaded { config, faults: faults.into_sorted(), policies, places }
+    }
+}
+
+impl Places {
+    fn of(raw: &RawConfig) -> Self {
+        let callers = raw.callers.iter();
+        let upstreams = raw.upstreams.iter();
+        Self {
+            callers: callers.map(|raw| (raw.id.value.clone(), raw.id.at.clone())).collect(),
+            upstreams: upstreams
+                .filter_map(|raw| {
+                    Some((UpstreamName::parse(&raw.name.value).ok()?, raw.name.at.clone()))
+                })
+                .collect(),
+        }
     }
 }
 

@@ -26,7 +26,7 @@ use crate::{
 };
 
 pub use crate::model::template::{HeaderSource, HeaderTemplate, Part, TemplateFault};
-pub use load::{Loaded, process_env};
+pub use load::{Loaded, Places, process_env};
 pub use net::{Network, Origin};
 pub use sensitive::is_sensitive;
 

@@ -1,9 +1,11 @@
-//! The two servers that the demo puts behind the gateway: a test platform and an order server.
+//! The demo: a gateway, and the two servers that it stands in front of, a test platform and an
+//! order server.
 //!
-//! They are real servers, spoken to over TCP like anybody else's, and written to be read by
-//! those who build a provider of their own. They know nothing of the gateway: only the ground
-//! is imported here.
+//! These are real servers, spoken to over TCP like anybody else's, and written to be read by
+//! those who build a provider of their own. They know nothing of the gateway; only `gateway.rs`
+//! does.
 
+pub mod gateway;
 mod http;
 mod journal;
 mod mcp_server;

@@ -78,6 +78,8 @@ codes! {
     EmployeeTwice = "P005",
     UnknownRisk = "P014",
     DeadRule = "P101",
+    /// A rule that says only what another says already.
+    RedundantRule = "P102",
     /// A rule asks for a role that nobody has.
     RoleWithoutHolder = "P103",
     /// Somebody has a role that no rule asks for.

@@ -177,7 +177,7 @@ impl ToolPolicy {
         }
     }
 
-    fn new(class: &ToolClass) -> Self {
+    pub(super) fn new(class: &ToolClass) -> Self {
         let risk = class.risk.unwrap_or(Risk::WriteHigh);
         let usual =
             if risk.is_write() { IdempotencyMode::Required } else { IdempotencyMode::Optional };

@@ -59,6 +59,30 @@ impl ToolGlob {
         self.upstream.matches(upstream)
     }
 
+    /// Whether it names one tool.
+    pub fn is_exact(&self) -> bool {
+        matches!(self.pattern, Pattern::Exactly(_))
+    }
+
+    /// Whether it surely matches all that `other` matches.
+    pub fn covers(&self, other: &ToolGlob) -> bool {
+        if self.text == other.text {
+            return true;
+        }
+        match (&self.pattern, &other.pattern) {
+            (Pattern::Any, _) => true,
+            (_, Pattern::Exactly(name)) => self.matches(name),
+            (Pattern::Beginning(wide), Pattern::Beginning(narrow)) => narrow.starts_with(&**wide),
+            (Pattern::End(wide), Pattern::End(narrow)) => narrow.ends_with(&**wide),
+            // What stands before its first wildcard stands in all that it matches.
+            (Pattern::Beginning(wide), Pattern::Glob(_)) => {
+                let plain = other.text.split(['*', '?', '[', '{', '\\']).next().unwrap_or("");
+                plain.starts_with(&**wide)
+            }
+            _ => false,
+        }
+    }
+
     /// The upstream, where the glob names exactly one.
     pub fn only_upstream(&self) -> Option<&str> {
         match &self.upstream {
@@ -155,5 +179,25 @@ mod tests {
         assert_eq!(glob("c*/a").unwrap().only_upstream(), None);
         assert!(glob("c*/a").unwrap().matches_upstream("crm"));
         assert!(!glob("c*/a").unwrap().matches_upstream("hr"));
+    }
+
+    #[test]
+    fn a_glob_covers_what_it_surely_matches() {
+        for (wide, narrow, expected) in [
+            ("*/*", "crm/a*", true),
+            ("crm/*", "crm/a*", true),
+            ("crm/*", "crm/a", true),
+            ("crm/*", "crm/a*b", true),
+            ("crm/a*", "crm/*", false),
+            ("crm/a*", "crm/?b", false),
+            ("*/run", "crm/run", true),
+            ("*/run", "*/rerun", false),
+            ("*/[ab]", "*/[ab]", true),
+            ("*/[ab]", "*/a", false),
+            ("*/[ab]", "crm/a", true),
+        ] {
+            let (wide, narrow) = (glob(wide).unwrap(), glob(narrow).unwrap());
+            assert_eq!(wide.covers(&narrow), expected, "{wide:?} {narrow:?}");
+        }
     }
 }

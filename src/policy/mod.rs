@@ -12,6 +12,7 @@ mod document;
 mod glob;
 mod lint;
 mod load;
+mod shipped;
 
 use std::sync::Arc;
 
@@ -24,8 +25,9 @@ pub use document::{
     Directory, Effect, Employee, LimitKey, LimitKind, LimitRule, RiskSet, Rule, Scope,
 };
 pub use glob::ToolGlob;
-pub use lint::Surroundings;
+pub use lint::{KnownCaller, Surroundings};
 pub use load::Loaded;
+pub use shipped::shipped;
 
 /// A tool's place in the catalog that a set is bound to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -141,6 +141,7 @@ pub fn lower<T, R>(
     engines: &Engines,
     terminal: T,
 ) -> impl Service<Routed, Response = Reply, Error = Error, Future: Send> + Clone + Send + Sync + 'static
++ use<T, R>
 where
     T: Service<Outgoing, Response = Response<R>, Error = Error> + Clone + Send + Sync + 'static,
     T::Future: Send,
