@@ -255,6 +255,51 @@ pub(super) fn refuse(failure: &Failure) -> Response<Body> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::demo::testing::{ANY_PORT, send};
+
+    #[tokio::test]
+    async fn a_shutdown_waits_for_the_answer_under_way_and_takes_no_other() {
+        let entered = Arc::new(tokio::sync::Notify::new());
+        let inside = entered.clone();
+        let running = serve(ANY_PORT, Arc::default(), move |_| {
+            let inside = inside.clone();
+            async move {
+                inside.notify_one();
+                tokio::time::sleep(Duration::from_millis(50)).await;
+                json(StatusCode::OK, &"late")
+            }
+        })
+        .await
+        .unwrap();
+        let addr = running.addr();
+        let asking = async { send(addr, http::Method::GET, "/", &[], "").await.json() };
+        let stopping = async {
+            entered.notified().await;
+            running.shutdown().await;
+        };
+        let (answer, ()) = tokio::join!(asking, stopping);
+        assert_eq!(answer, "late");
+        assert!(TcpStream::connect(addr).await.is_err());
+    }
+
+    #[tokio::test]
+    async fn a_server_that_is_dropped_is_gone() {
+        let running =
+            serve(ANY_PORT, Arc::default(), async |_| empty(StatusCode::OK)).await.unwrap();
+        let addr = running.addr();
+        assert_eq!(send(addr, http::Method::GET, "/", &[], "").await.status, StatusCode::OK);
+        drop(running);
+        tokio::task::yield_now().await;
+        assert!(TcpStream::connect(addr).await.is_err());
+    }
+
+    #[tokio::test]
+    async fn a_port_that_is_taken_is_named() {
+        let taken = TcpListener::bind(ANY_PORT).await.unwrap();
+        let addr = taken.local_addr().unwrap();
+        let refused = serve(addr, Arc::default(), async |_| empty(StatusCode::OK)).await;
+        assert!(refused.unwrap_err().to_string().contains(&addr.to_string()));
+    }
 
     #[test]
     fn only_this_machine_is_here() {

@@ -280,31 +280,10 @@ impl Cents {
 }
 
 fn descriptors() -> Vec<Value> {
-    let tool = |name: &str, title: &str, description: &str, arguments: Value, effect: Effect| {
-        let answer = if name == "list_orders" {
-            output([("total", count()), ("orders", list(record(summary())))])
-        } else {
-            detail()
-        };
-        json!({
-            "name": name,
-            "title": title,
-            "description": description,
-            "inputSchema": arguments,
-            "outputSchema": answer,
-            "annotations": effect.annotations(),
-        })
-    };
-    let order_id = || ("orderId", text(64, "The id of an order, such as O-1001."));
     let status = json!({
         "type": "string", "enum": Status::NAMES, "description": "Only orders in this state.",
     });
-    let note = text(500, "What to write down.");
-    let amount = json!({
-        "type": "number", "exclusiveMinimum": 0,
-        "description": "How much to pay back, with at most two decimals; all that is left if absent.",
-    });
-    vec![
+    let mut tools = vec![
         tool(
             "query_order",
             "Query an order",
@@ -312,13 +291,26 @@ fn descriptors() -> Vec<Value> {
             input([order_id()], &["orderId"]),
             Effect::Reads,
         ),
-        tool(
-            "list_orders",
-            "List orders",
-            "Lists all orders, or those in one state.",
-            input([("status", status)], &[]),
-            Effect::Reads,
-        ),
+        json!({
+            "name": "list_orders",
+            "title": "List orders",
+            "description": "Lists all orders, or those in one state.",
+            "inputSchema": input([("status", status)], &[]),
+            "outputSchema": output([("total", count()), ("orders", list(record(summary())))]),
+            "annotations": Effect::Reads.annotations(),
+        }),
+    ];
+    tools.extend(writes());
+    tools
+}
+
+fn writes() -> [Value; 3] {
+    let note = text(500, "What to write down.");
+    let amount = json!({
+        "type": "number", "exclusiveMinimum": 0,
+        "description": "How much to pay back, with at most two decimals; all that is left if absent.",
+    });
+    [
         tool(
             "add_order_note",
             "Add a note to an order",
@@ -341,6 +333,22 @@ fn descriptors() -> Vec<Value> {
             Effect::Ends,
         ),
     ]
+}
+
+/// A tool that answers with the order as it is afterwards.
+fn tool(name: &str, title: &str, description: &str, arguments: Value, effect: Effect) -> Value {
+    json!({
+        "name": name,
+        "title": title,
+        "description": description,
+        "inputSchema": arguments,
+        "outputSchema": detail(),
+        "annotations": effect.annotations(),
+    })
+}
+
+fn order_id() -> (&'static str, Value) {
+    ("orderId", text(64, "The id of an order, such as O-1001."))
 }
 
 fn summary() -> [(&'static str, Value); 4] {

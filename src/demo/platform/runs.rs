@@ -135,6 +135,7 @@ impl Runs {
         idempotency_key: &str,
     ) -> Result<Start, sqlx::Error> {
         let _wake = Wake(&self.wake);
+        let mut both = self.store.pool.begin().await?;
         sqlx::query(
             "INSERT INTO run (task_id, emp_id, idempotency_key, status, created_ms)
              SELECT task_id, emp_id, ?, 'queued', ? FROM access
@@ -146,7 +147,7 @@ impl Runs {
         .bind(who.emp_id.as_str())
         .bind(who.tenant_name())
         .bind(task_id)
-        .execute(&self.store.pool)
+        .execute(&mut *both)
         .await?;
         let run = sqlx::query(
             "SELECT run.* FROM run JOIN employee ON employee.emp_id = run.emp_id
@@ -155,8 +156,9 @@ impl Runs {
         .bind(who.emp_id.as_str())
         .bind(who.tenant_name())
         .bind(idempotency_key)
-        .fetch_optional(&self.store.pool)
+        .fetch_optional(&mut *both)
         .await?;
+        both.commit().await?;
         match run {
             None => Ok(Start::NoTask),
             Some(run) if run.try_get::<&str, _>("task_id")? != task_id => Ok(Start::KeyTaken),

@@ -88,6 +88,7 @@ impl Store {
             .max_connections(1)
             .idle_timeout(None)
             .max_lifetime(None)
+            .test_before_acquire(false)
             .connect_with(options.foreign_keys(true))
             .await?;
         sqlx::raw_sql(include_str!("schema.sql")).execute(&pool).await?;
@@ -181,7 +182,7 @@ impl Store {
 /// A moment as callers see it: RFC 3339, in UTC.
 pub(super) fn moment(ms: i64) -> Result<String, sqlx::Error> {
     let moment = Timestamp::from_millisecond(ms);
-    moment.map(|moment| moment.to_string()).map_err(|error| sqlx::Error::Decode(error.into()))
+    moment.map(|moment| format!("{moment:.3}")).map_err(|error| sqlx::Error::Decode(error.into()))
 }
 
 // === impl Employee ===

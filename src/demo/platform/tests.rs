@@ -200,6 +200,21 @@ async fn another_tenants_employee_of_the_same_id_owns_nothing() {
 }
 
 #[tokio::test]
+async fn a_share_does_not_cross_tenants() {
+    let store = Store::open(None, Clock::system()).await.unwrap();
+    let who = Employee {
+        emp_id: EmployeeId::parse("E2001").unwrap(),
+        tenant: Some(TenantId::new("globex")),
+    };
+    sqlx::raw_sql("INSERT INTO share (task_id, emp_id) VALUES ('T-1001', 'E2001')")
+        .execute(&store.pool)
+        .await
+        .unwrap();
+    assert!(store.tasks(&who).await.unwrap().is_empty());
+    assert!(store.task(&who, "T-1001").await.unwrap().is_none());
+}
+
+#[tokio::test]
 async fn the_injected_user_goes_before_the_header_and_the_header_before_the_tokens_employee() {
     let employee = Employee {
         emp_id: EmployeeId::parse("E1003").unwrap(),

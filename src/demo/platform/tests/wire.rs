@@ -219,3 +219,62 @@ async fn only_requests_from_this_machine_are_answered() {
     }
     assert!(running.journal().entries().is_empty());
 }
+
+#[tokio::test]
+async fn the_log_tells_where_a_call_came_from_and_no_more() {
+    let log = Log::default();
+    let writer = log.clone();
+    let subscriber = tracing_subscriber::fmt().json().with_writer(move || writer.clone()).finish();
+    // The server runs on this thread, as everything in this test does.
+    let _guard = tracing::subscriber::set_default(subscriber);
+    // With one subscriber alone, a line first reached by another test's thread, which has none,
+    // would be silent for all.
+    let _second = tracing::Dispatch::new(tracing::subscriber::NoSubscriber::default());
+    let running = platform().await;
+    let headers = [
+        ("x-api-key", KEY),
+        ("sso-emp-id", "E1001"),
+        ("x-call-source", "cli"),
+        ("x-trace-id", "4bf92f3577b34da6a3ce929d0e0e4736"),
+    ];
+    let params = json!({ "name": "get_test_task", "arguments": { "taskId": "T-9999" } });
+    post(running.addr(), "/mcp/tools/call", &headers, params.to_string()).await;
+    modern(running.addr(), MCP_PATH, &headers, "tools/call", params).await;
+    let text = log.text();
+    let calls: Vec<Value> = text
+        .lines()
+        .map(|line| serde_json::from_str::<Value>(line).unwrap()["fields"].clone())
+        .filter(|fields| fields["message"] == "answered a call")
+        .collect();
+    assert_eq!(calls.len(), 2, "{text}");
+    for call in calls {
+        assert_eq!(call["call.source"], "cli");
+        assert_eq!(call["trace_id"], "4bf92f3577b34da6a3ce929d0e0e4736");
+        assert_eq!(call["tool.name"], "get_test_task");
+        assert_eq!(call["outcome"], "not_found");
+    }
+    for private in [KEY, "E1001", "T-9999"] {
+        assert!(!text.contains(private), "{private}: {text}");
+    }
+}
+
+/// What a test's subscriber wrote.
+#[derive(Clone, Default)]
+struct Log(Arc<parking_lot::Mutex<Vec<u8>>>);
+
+impl Log {
+    fn text(&self) -> String {
+        String::from_utf8(self.0.lock().clone()).unwrap()
+    }
+}
+
+impl std::io::Write for Log {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0.lock().extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
