@@ -140,7 +140,11 @@ where
 pub fn lower<T, R>(
     engines: &Engines,
     terminal: T,
-) -> impl Service<Routed, Response = Reply, Error = Error, Future: Send> + Clone + Send + Sync + 'static
+) -> impl Service<Routed, Response = Reply, Error = Error, Future: Send>
++ Clone
++ Send
++ Sync
++ 'static
 + use<T, R>
 where
     T: Service<Outgoing, Response = Response<R>, Error = Error> + Clone + Send + Sync + 'static,

@@ -70,6 +70,12 @@ where
 
     fn call(&mut self, call: Call) -> Self::Future {
         let world = self.layer.worlds.current();
+        if let Request::CallTool(asked) = &call.request
+            && let Some(tool) = world.catalog.resolve(&call.surface, &asked.name)
+            && let Some(upstream) = self.layer.upstreams.get(tool.upstream_index)
+        {
+            call.exchange.facts().server_key = Some(upstream.server_key.clone());
+        }
         if must_wait(&world, &call) {
             // Take the service that is ready, leave its clone.
             let clone = self.inner.clone();

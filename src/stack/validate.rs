@@ -1,14 +1,17 @@
-//! Arguments against the pinned schema, and their keyed digest for everything that records them.
+//! Arguments against the pinned schema, and the keyed digests of arguments and result for
+//! everything that records them.
 //!
-//! The arguments themselves are not changed.
+//! Neither is changed.
 
 use std::{
-    future::{Ready, ready},
+    future::{Future, Ready, ready},
+    pin::Pin,
     sync::Arc,
-    task::{Context, Poll},
+    task::{Context, Poll, ready as ready_or_return},
 };
 
 use futures_util::future::Either;
+use pin_project_lite::pin_project;
 use tower::{Layer, Service};
 
 use super::stage::Permitted;
@@ -16,7 +19,12 @@ use crate::{
     audit::Keys,
     error::{Code, Error},
     json,
-    model::{call::Request, caller::TenantId, exchange::KeyedDigest, reply::Reply},
+    model::{
+        call::Request,
+        caller::TenantId,
+        exchange::{Exchange, KeyedDigest},
+        reply::{Final, Reply},
+    },
 };
 
 /// Checks every call's arguments before anything leaves.
@@ -51,7 +59,7 @@ where
 {
     type Response = Reply;
     type Error = Error;
-    type Future = Either<Ready<Result<Reply, Error>>, S::Future>;
+    type Future = Either<Ready<Result<Reply, Error>>, Digested<S::Future>>;
 
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Error>> {
         self.inner.poll_ready(cx)
@@ -59,9 +67,45 @@ where
 
     fn call(&mut self, permitted: Permitted) -> Self::Future {
         match check(&permitted, &self.keys) {
-            Ok(()) => Either::Right(self.inner.call(permitted)),
+            Ok(()) => {
+                let digest = permitted.tool.is_some().then(|| {
+                    let call = &permitted.call;
+                    (self.keys.clone(), call.caller.tenant.clone(), call.exchange.clone())
+                });
+                Either::Right(Digested { inner: self.inner.call(permitted), digest })
+            }
             Err(error) => Either::Left(ready(Err(error))),
         }
+    }
+}
+
+pin_project! {
+    /// A call whose result is digested when it comes.
+    pub struct Digested<F> {
+        #[pin]
+        inner: F,
+        digest: Option<(Arc<Keys>, TenantId, Arc<Exchange>)>,
+    }
+}
+
+impl<F> Future for Digested<F>
+where
+    F: Future<Output = Result<Reply, Error>>,
+{
+    type Output = Result<Reply, Error>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let this = self.project();
+        let reply = ready_or_return!(this.inner.poll(cx))?;
+        let Some((keys, tenant, exchange)) = this.digest.take() else {
+            return Poll::Ready(Ok(reply));
+        };
+        Poll::Ready(reply.map_end(move |end| {
+            if let Ok(Final::Result(body)) = &end {
+                exchange.facts().result_ref = Some(keys.result_ref(&tenant, &body.raw));
+            }
+            end
+        }))
     }
 }
 

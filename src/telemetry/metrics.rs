@@ -113,17 +113,20 @@ impl Metrics {
         let took = ended - started;
         let tenant = facts.tenant.as_ref().map(|tenant| self.tenants.label(tenant.as_str()));
         let exemplar = |span_id| self.exemplar(&facts.trace, span_id);
-        self.server.with(Operation::of_exchange(facts, tenant), |series| {
-            series.observe(took, exemplar(facts.trace.span_id));
-        });
+        // What the guard turned away, and what the gateway asks of its own, is no operation.
+        if facts.entered {
+            self.server.with(Operation::of_exchange(facts, tenant), |series| {
+                series.observe(took, exemplar(facts.trace.span_id));
+            });
+            let method = facts.method.unwrap_or(Method::Other);
+            self.overhead.of(method).observe(took.saturating_sub(facts.waited), None);
+        }
         for attempt in &facts.attempts {
             let took = attempt.ended.unwrap_or(ended) - attempt.started;
             self.client.with(Operation::of_attempt(attempt, facts, tenant), |series| {
                 series.observe(took, exemplar(attempt.span_id));
             });
         }
-        let method = facts.method.unwrap_or(Method::Other);
-        self.overhead.of(method).observe(took.saturating_sub(facts.waited), None);
         let tenant = tenant.unwrap_or("");
         if let Some(decision) = facts.decision {
             let (reason, risk) =

@@ -203,7 +203,9 @@ impl Request {
     pub(super) fn close(&self, end: Result<&Final, &Error>) {
         let mut facts = self.exchange.facts();
         let Some(attempt) = facts.attempts.get_mut(self.attempt) else { return };
-        attempt.ended = Some(Instant::now());
+        let ended = Instant::now();
+        attempt.ended = Some(ended);
+        let took = ended.saturating_duration_since(attempt.started);
         match end {
             Ok(Final::Result(body)) if body.is_error() => {
                 attempt.outcome = Outcome::ToolError;
@@ -219,6 +221,7 @@ impl Request {
                 attempt.error = error.kind();
             }
         }
+        facts.waited += took;
     }
 }
 
