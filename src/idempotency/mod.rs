@@ -1,0 +1,238 @@
+//! One execution for one key: what a replay key is, and what a call with one may be answered.
+//!
+//! The engine knows calls by their scope and the digest of their arguments, which the layer
+//! computes. It neither runs a call nor renders an answer. Records are kept in this process
+//! (`local.rs`) and end with it.
+
+mod local;
+
+#[cfg(test)]
+mod tests;
+
+use std::{fmt, sync::Arc, time::Duration};
+
+use bytes::Bytes;
+use sha2::{Digest, Sha256};
+
+pub use self::local::{Lease, Replays, Usage, Waiter};
+
+use crate::model::{
+    caller::{Caller, CallerId, EmployeeId, TenantId},
+    reply::{Final, ResultBody, RpcError},
+};
+
+/// What a client calls one intended effect: 1 to 255 visible ASCII characters.
+#[derive(Clone, PartialEq, Eq, Hash)]
+pub struct ReplayKey(Box<str>);
+
+/// Why a key is none.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum KeyFault {
+    #[error("an idempotency key is not empty")]
+    Empty,
+    #[error("an idempotency key is at most {} characters long", ReplayKey::MAX)]
+    TooLong,
+    #[error("an idempotency key is made of visible ASCII characters")]
+    Illegal,
+}
+
+/// Within what a key means one thing.
+#[derive(Debug, Clone, Copy)]
+pub struct Scope<'a> {
+    pub tenant: &'a TenantId,
+    pub caller: &'a CallerId,
+    /// The principal is the employee, else the caller.
+    pub employee: Option<&'a EmployeeId>,
+    /// `upstream/name`, whatever the caller calls it.
+    pub tool: &'a str,
+    pub key: &'a ReplayKey,
+}
+
+/// One call with a key.
+#[derive(Debug, Clone, Copy)]
+pub struct Claim {
+    scope: ScopeId,
+    /// Of the canonical arguments.
+    fingerprint: [u8; 32],
+    /// The tool may be run again when the outcome of a run is not known.
+    retry_safe: bool,
+}
+
+/// A scope with its key, of one size whatever the names.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+struct ScopeId([u8; 32]);
+
+/// What becomes of a call with a key.
+#[derive(Debug)]
+pub enum Begin {
+    /// It is the first: run it.
+    Run(Lease),
+    /// It has been run; this is how it ended.
+    Replay(Arc<Stored>),
+    /// The key was used with other arguments.
+    Conflict,
+    /// The first is still running.
+    InFlight(Waiter),
+    /// It has been run, and nobody knows how it ended.
+    Unknown,
+    /// There is no room for another key.
+    Full,
+}
+
+/// How a call ended.
+#[derive(Debug, Clone)]
+pub enum Stored {
+    /// A tool's result, also one that says `isError`.
+    Result(ResultBody),
+    /// The server's own JSON-RPC error, which is its answer.
+    Error(RpcError),
+    /// Completed; the answer was too long to keep. SHA-256 and size of the result, or of the
+    /// error's message and data.
+    NotKept { sha256: [u8; 32], bytes: usize, is_error: bool },
+}
+
+/// How much is kept, and for how long.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Settings {
+    /// How long an answer is given again after the call has ended.
+    pub keep: Duration,
+    /// How long a second call waits for the first.
+    pub wait: Duration,
+    /// How many keys are kept at a time.
+    pub max_keys: usize,
+    /// How many bytes are kept at a time, answers and all.
+    pub capacity: u64,
+    /// The longest answer that is kept.
+    pub max_answer: usize,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            keep: Duration::from_hours(24),
+            wait: Duration::from_secs(2),
+            max_keys: 200_000,
+            capacity: 256 << 20,
+            max_answer: 256 << 10,
+        }
+    }
+}
+
+// === impl ReplayKey ===
+
+impl ReplayKey {
+    /// The longest key, in characters.
+    pub const MAX: usize = 255;
+
+    pub fn parse(text: &str) -> Result<Self, KeyFault> {
+        if text.is_empty() {
+            Err(KeyFault::Empty)
+        } else if !text.bytes().all(|b| b.is_ascii_graphic()) {
+            Err(KeyFault::Illegal)
+        } else if text.len() > Self::MAX {
+            Err(KeyFault::TooLong)
+        } else {
+            Ok(Self(text.into()))
+        }
+    }
+
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+/// Without the key: it is the client's, and may say what it should not.
+impl fmt::Debug for ReplayKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "ReplayKey({} characters)", self.0.len())
+    }
+}
+
+// === impl Claim ===
+
+impl Claim {
+    pub fn new(scope: Scope<'_>, fingerprint: [u8; 32], retry_safe: bool) -> Self {
+        Self { scope: scope.id(), fingerprint, retry_safe }
+    }
+}
+
+impl<'a> Scope<'a> {
+    pub fn of(caller: &'a Caller, tool: &'a str, key: &'a ReplayKey) -> Self {
+        Self {
+            tenant: &caller.tenant,
+            caller: &caller.id,
+            employee: caller.principal.employee.as_ref(),
+            tool,
+            key,
+        }
+    }
+
+    fn id(&self) -> ScopeId {
+        // An employee is not to be taken for a caller of the same name.
+        let (kind, principal) = match self.employee {
+            Some(employee) => ("employee", employee.as_str()),
+            None => ("caller", self.caller.as_str()),
+        };
+        let mut hash = Sha256::new();
+        for part in [self.tenant.as_str(), kind, principal, self.tool, self.key.as_str()] {
+            hash.update((part.len() as u64).to_be_bytes());
+            hash.update(part);
+        }
+        ScopeId(hash.finalize().into())
+    }
+}
+
+// === impl Stored ===
+
+impl Stored {
+    /// What is kept of an answer: all of it, or, if it is longer than `max`, its digest.
+    fn of(answer: &Final, max: usize) -> Self {
+        match answer {
+            Final::Result(body) if body.raw.len() <= max => {
+                Stored::Result(ResultBody::upstream(own(&body.raw), body.shape.clone()))
+            }
+            Final::Error(error) if error_len(error) <= max => Stored::Error(RpcError {
+                code: error.code,
+                message: own(&error.message),
+                data: error.data.as_ref().map(own),
+            }),
+            Final::Result(body) => Self::not_kept(&[&body.raw], body.is_error()),
+            Final::Error(RpcError { message, data, .. }) => {
+                Self::not_kept(&[message, data.as_deref().unwrap_or_default()], true)
+            }
+        }
+    }
+
+    fn not_kept(parts: &[&[u8]], is_error: bool) -> Self {
+        let mut hash = Sha256::new();
+        parts.iter().for_each(|part| hash.update(part));
+        let bytes = parts.iter().map(|part| part.len()).sum();
+        Stored::NotKept { sha256: hash.finalize().into(), bytes, is_error }
+    }
+
+    /// The answer, to be given again; `None` if it was not kept.
+    pub fn answer(&self) -> Option<Final> {
+        match self {
+            Stored::Result(body) => Some(Final::Result(body.clone())),
+            Stored::Error(error) => Some(Final::Error(error.clone())),
+            Stored::NotKept { .. } => None,
+        }
+    }
+
+    fn len(&self) -> usize {
+        match self {
+            Stored::Result(body) => body.raw.len(),
+            Stored::Error(error) => error_len(error),
+            Stored::NotKept { .. } => 0,
+        }
+    }
+}
+
+/// A copy: what came in is a slice of a buffer that may be much larger, and would stay with it.
+fn own(bytes: &Bytes) -> Bytes {
+    Bytes::copy_from_slice(bytes)
+}
+
+fn error_len(error: &RpcError) -> usize {
+    error.message.len() + error.data.as_ref().map_or(0, Bytes::len)
+}

@@ -1,0 +1,9 @@
+//! Who is calling: keys, employees and sessions.
+//!
+//! It reads no header and no file. What comes in was taken from a request by a layer, and what
+//! it is held against was read from the configuration by the application.
+
+pub mod api_key;
+pub mod seal;
+pub mod session;
+pub mod sso;

@@ -1,0 +1,487 @@
+//! Session ids of the handshake revisions: sealed state, so that every replica knows every
+//! session and none has to keep it.
+//!
+//! What a session cannot do without, its end by `DELETE`, is remembered until the id would have
+//! expired anyway. Everything that is not a good session of this caller is one and the same
+//! fault.
+
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+
+use dashmap::DashMap;
+use smallvec::SmallVec;
+
+use super::seal::{SealFault, Sealer};
+use crate::{
+    mcp::Version,
+    model::caller::{Caller, CallerId, EmployeeId, TenantId},
+};
+
+/// The purpose of session ids, for `Sealer`.
+pub const PURPOSE: &str = "session id";
+
+/// How many ended sessions are remembered at most: some 10 MB.
+pub const MAX_ENDED: usize = 200_000;
+
+/// Form of what is sealed, so that it can change.
+const FORM: u8 = 1;
+
+/// Gives out session ids and knows them again.
+#[derive(Debug)]
+pub struct Sessions {
+    sealer: Sealer,
+    /// How long a session lasts, in milliseconds.
+    life_ms: u64,
+    ended: Ended,
+}
+
+/// Whose session it is.
+#[derive(Debug, Clone, Copy)]
+pub struct Owner<'a> {
+    pub tenant: &'a TenantId,
+    pub caller: &'a CallerId,
+    pub employee: Option<&'a EmployeeId>,
+}
+
+/// A session, as its id tells it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Session {
+    /// What was negotiated.
+    pub version: Version,
+    pub capabilities: Capabilities,
+    /// The only employee it serves; `None` serves each of the caller's.
+    pub employee: Option<EmployeeId>,
+    pub expires_ms: u64,
+    number: [u8; 16],
+}
+
+/// What the client declared that it can be asked for; what the protocol does not name is left
+/// out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub struct Capabilities(u16);
+
+/// The id names no session that is open to this caller.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("the session is unknown or has ended")]
+pub struct SessionFault;
+
+/// Too many sessions have been ended that have not expired.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("no further session can be ended at present")]
+pub struct EndedFull;
+
+// === impl Sessions ===
+
+impl Sessions {
+    pub fn new(sealer: Sealer, life: std::time::Duration) -> Self {
+        let life_ms = u64::try_from(life.as_millis()).unwrap_or(u64::MAX);
+        Self { sealer, life_ms, ended: Ended::new(MAX_ENDED) }
+    }
+
+    /// The id of a new session.
+    pub fn start(
+        &self,
+        owner: Owner<'_>,
+        version: Version,
+        capabilities: Capabilities,
+        now_ms: u64,
+    ) -> Result<String, SealFault> {
+        let mut number = [0; 16];
+        rand::fill(&mut number);
+        let session = Session {
+            version,
+            capabilities,
+            employee: owner.employee.cloned(),
+            expires_ms: now_ms.saturating_add(self.life_ms),
+            number,
+        };
+        self.sealer.seal(&encode(&session, owner)?)
+    }
+
+    /// The session of this id, if it is open to whoever asks.
+    pub fn open(&self, id: &str, owner: Owner<'_>, now_ms: u64) -> Result<Session, SessionFault> {
+        let plain = self.sealer.open(id).ok_or(SessionFault)?;
+        let session = decode(&plain, owner).ok_or(SessionFault)?;
+        let serves = session.employee.is_none() || session.employee.as_ref() == owner.employee;
+        if !serves || session.expires_ms <= now_ms || self.ended.contains(&session.number) {
+            return Err(SessionFault);
+        }
+        Ok(session)
+    }
+
+    /// Ends the session: its id opens nothing from now on.
+    pub fn end(&self, session: &Session, now_ms: u64) -> Result<(), EndedFull> {
+        self.ended.add(session.number, session.expires_ms, now_ms)
+    }
+
+    /// Forgets the ended sessions that have expired. To be called now and then.
+    pub fn sweep(&self, now_ms: u64) {
+        self.ended.forget_expired(now_ms);
+    }
+}
+
+impl<'a> Owner<'a> {
+    pub fn of(caller: &'a Caller) -> Self {
+        Self {
+            tenant: &caller.tenant,
+            caller: &caller.id,
+            employee: caller.principal.employee.as_ref(),
+        }
+    }
+}
+
+// === impl Session ===
+
+impl Session {
+    /// A name for records: it tells sessions apart and does not open them.
+    pub fn hash(&self) -> [u8; 8] {
+        // The number is random and known to nobody but the gateway; half of it is as good as a
+        // digest of all.
+        let mut hash = [0; 8];
+        hash.iter_mut().zip(self.number).for_each(|(to, from)| *to = from);
+        hash
+    }
+}
+
+// === impl Capabilities ===
+
+impl Capabilities {
+    pub const ROOTS: Capabilities = Capabilities(1);
+    pub const SAMPLING: Capabilities = Capabilities(1 << 1);
+    pub const ELICITATION: Capabilities = Capabilities(1 << 2);
+    pub const TASKS: Capabilities = Capabilities(1 << 3);
+
+    /// From the members of the client's `capabilities`.
+    pub fn named<'a>(names: impl IntoIterator<Item = &'a str>) -> Self {
+        names.into_iter().fold(Self::default(), |all, name| match name {
+            "roots" => all | Self::ROOTS,
+            "sampling" => all | Self::SAMPLING,
+            "elicitation" => all | Self::ELICITATION,
+            "tasks" => all | Self::TASKS,
+            _ => all,
+        })
+    }
+
+    pub fn contains(self, other: Capabilities) -> bool {
+        self.0 & other.0 == other.0
+    }
+}
+
+impl std::ops::BitOr for Capabilities {
+    type Output = Self;
+
+    fn bitor(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
+}
+
+// === what is sealed ===
+
+// form, version, capabilities (2), expiry (8), number (16), then tenant, caller and employee,
+// each with its length (1) before it; no employee has the length 0.
+
+fn encode(session: &Session, owner: Owner<'_>) -> Result<SmallVec<[u8; 192]>, SealFault> {
+    let mut plain = SmallVec::new();
+    plain.extend_from_slice(&[FORM, version_byte(session.version)]);
+    plain.extend_from_slice(&session.capabilities.0.to_be_bytes());
+    plain.extend_from_slice(&session.expires_ms.to_be_bytes());
+    plain.extend_from_slice(&session.number);
+    let employee = session.employee.as_ref().map_or("", |employee| employee.as_str());
+    for name in [owner.tenant.as_str(), owner.caller.as_str(), employee] {
+        plain.push(u8::try_from(name.len()).map_err(|_| SealFault::TooLong)?);
+        plain.extend_from_slice(name.as_bytes());
+    }
+    Ok(plain)
+}
+
+/// The session, if it is one of this tenant and caller.
+fn decode(plain: &[u8], owner: Owner<'_>) -> Option<Session> {
+    let mut rest = plain;
+    let [form, version] = take(&mut rest)?;
+    let capabilities = Capabilities(u16::from_be_bytes(take(&mut rest)?));
+    let expires_ms = u64::from_be_bytes(take(&mut rest)?);
+    let number = take(&mut rest)?;
+    let [tenant, caller, employee] = [name(&mut rest)?, name(&mut rest)?, name(&mut rest)?];
+    if form != FORM
+        || !rest.is_empty()
+        || tenant != owner.tenant.as_str()
+        || caller != owner.caller.as_str()
+    {
+        return None;
+    }
+    let employee = match employee {
+        "" => None,
+        // Nearly always the one who asks, so nothing need be allocated.
+        id => match owner.employee.filter(|employee| employee.as_str() == id) {
+            Some(employee) => Some(employee.clone()),
+            None => Some(EmployeeId::parse(id)?),
+        },
+    };
+    Some(Session { version: version_of(version)?, capabilities, employee, expires_ms, number })
+}
+
+fn take<const N: usize>(rest: &mut &[u8]) -> Option<[u8; N]> {
+    let (taken, left) = rest.split_first_chunk()?;
+    *rest = left;
+    Some(*taken)
+}
+
+fn name<'a>(rest: &mut &'a [u8]) -> Option<&'a str> {
+    let [len] = take(rest)?;
+    let (taken, left) = rest.split_at_checked(usize::from(len))?;
+    *rest = left;
+    std::str::from_utf8(taken).ok()
+}
+
+/// Written out, since replicas of another release have to agree.
+fn version_byte(version: Version) -> u8 {
+    match version {
+        Version::V2025_03_26 => 1,
+        Version::V2025_06_18 => 2,
+        Version::V2025_11_25 => 3,
+        Version::V2026_07_28 => 4,
+    }
+}
+
+fn version_of(byte: u8) -> Option<Version> {
+    Version::ALL.into_iter().find(|version| version_byte(*version) == byte)
+}
+
+// === Ended ===
+
+/// The sessions that were ended before their time: number and expiry.
+#[derive(Debug)]
+struct Ended {
+    numbers: DashMap<[u8; 16], u64>,
+    len: AtomicUsize,
+    max: usize,
+    searched_ms: AtomicU64,
+}
+
+impl Ended {
+    fn new(max: usize) -> Self {
+        Self {
+            numbers: DashMap::new(),
+            len: AtomicUsize::new(0),
+            max,
+            searched_ms: AtomicU64::new(0),
+        }
+    }
+
+    fn contains(&self, number: &[u8; 16]) -> bool {
+        // Most gateways never see a DELETE; they need not look.
+        self.len.load(Ordering::Acquire) > 0 && self.numbers.contains_key(number)
+    }
+
+    /// None is forgotten to make room: it would be open again.
+    fn add(&self, number: [u8; 16], expires_ms: u64, now_ms: u64) -> Result<(), EndedFull> {
+        if self.numbers.contains_key(&number) {
+            return Ok(());
+        }
+        if !self.reserve() {
+            // Once in a second: searching is long, and a full store is not to make it longer.
+            let last = self.searched_ms.load(Ordering::Relaxed);
+            let order = Ordering::Relaxed;
+            if now_ms.abs_diff(last) < 1_000
+                || self.searched_ms.compare_exchange(last, now_ms, order, order).is_err()
+            {
+                return Err(EndedFull);
+            }
+            self.forget_expired(now_ms);
+            if !self.reserve() {
+                return Err(EndedFull);
+            }
+        }
+        if self.numbers.insert(number, expires_ms).is_some() {
+            self.len.fetch_sub(1, Ordering::AcqRel);
+        }
+        Ok(())
+    }
+
+    fn reserve(&self) -> bool {
+        let room = self.len.fetch_add(1, Ordering::AcqRel) < self.max;
+        if !room {
+            self.len.fetch_sub(1, Ordering::AcqRel);
+        }
+        room
+    }
+
+    fn forget_expired(&self, now_ms: u64) {
+        let mut gone = 0;
+        self.numbers.retain(|_, expires_ms| {
+            let keep = *expires_ms > now_ms;
+            gone += usize::from(!keep);
+            keep
+        });
+        self.len.fetch_sub(gone, Ordering::AcqRel);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use secrecy::SecretSlice;
+
+    use super::*;
+
+    const NOW: u64 = 1_700_000_000_000;
+    const LIFE: Duration = Duration::from_secs(3_600);
+    const END: u64 = NOW + 3_600_000;
+
+    struct Names {
+        tenant: TenantId,
+        caller: CallerId,
+        employee: Option<EmployeeId>,
+    }
+
+    impl Names {
+        fn owner(&self) -> Owner<'_> {
+            let Names { tenant, caller, employee } = self;
+            Owner { tenant, caller, employee: employee.as_ref() }
+        }
+    }
+
+    fn names(tenant: &str, caller: &str, employee: Option<&str>) -> Names {
+        Names {
+            tenant: TenantId::new(tenant),
+            caller: CallerId::new(caller),
+            employee: employee.map(|id| EmployeeId::parse(id).unwrap()),
+        }
+    }
+
+    fn sessions() -> Sessions {
+        let secret = SecretSlice::from(vec![9; 32]);
+        Sessions::new(Sealer::new(PURPOSE, 0, &secret).unwrap(), LIFE)
+    }
+
+    fn start(sessions: &Sessions, names: &Names) -> String {
+        let version = Version::V2025_06_18;
+        sessions.start(names.owner(), version, Capabilities::ROOTS, NOW).unwrap()
+    }
+
+    #[test]
+    fn every_replica_knows_a_session() {
+        let owner = names("acme", "gateway", Some("E1001"));
+        let id = start(&sessions(), &owner);
+        let session = sessions().open(&id, owner.owner(), NOW).unwrap();
+        assert_eq!(session.version, Version::V2025_06_18);
+        assert!(session.capabilities.contains(Capabilities::ROOTS));
+        assert!(!session.capabilities.contains(Capabilities::SAMPLING));
+        assert_eq!(session.employee, owner.employee);
+        assert_eq!(session.expires_ms, END);
+        assert!(id.bytes().all(|b| b.is_ascii_graphic()), "{id}");
+        assert!(id.len() < 200, "{}", id.len());
+    }
+
+    #[test]
+    fn a_session_belongs_to_whoever_opened_it() {
+        let sessions = sessions();
+        for (opened_by, asks, good) in [
+            (("acme", "gateway", Some("E1")), ("acme", "gateway", Some("E1")), true),
+            (("acme", "gateway", Some("E1")), ("acme", "gateway", Some("E2")), false),
+            (("acme", "gateway", Some("E1")), ("acme", "gateway", None), false),
+            (("acme", "gateway", Some("E1")), ("acme", "script", Some("E1")), false),
+            (("acme", "gateway", Some("E1")), ("globex", "gateway", Some("E1")), false),
+            // Opened without an employee, it serves each of the caller's.
+            (("acme", "gateway", None), ("acme", "gateway", Some("E1")), true),
+            (("acme", "gateway", None), ("acme", "gateway", Some("E2")), true),
+            (("acme", "gateway", None), ("acme", "gateway", None), true),
+            (("acme", "gateway", None), ("acme", "script", Some("E1")), false),
+            (("acme", "gateway", None), ("globex", "gateway", None), false),
+            (("acme", "gateway", None), ("acmeg", "ateway", None), false),
+        ] {
+            let id = start(&sessions, &names(opened_by.0, opened_by.1, opened_by.2));
+            let asks = names(asks.0, asks.1, asks.2);
+            let opened = sessions.open(&id, asks.owner(), NOW);
+            assert_eq!(opened.is_ok(), good, "{opened_by:?}");
+        }
+    }
+
+    #[test]
+    fn a_session_expires() {
+        let (sessions, owner) = (sessions(), names("acme", "gateway", None));
+        let id = start(&sessions, &owner);
+        assert!(sessions.open(&id, owner.owner(), END - 1).is_ok());
+        assert_eq!(sessions.open(&id, owner.owner(), END), Err(SessionFault));
+    }
+
+    #[test]
+    fn what_was_not_sealed_here_is_no_session() {
+        let (sessions, owner) = (sessions(), names("acme", "gateway", None));
+        let foreign = Sessions::new(Sealer::random(PURPOSE).unwrap(), LIFE);
+        let other_purpose = Sealer::new("cursor", 0, &SecretSlice::from(vec![9; 32])).unwrap();
+        let good = start(&sessions, &owner);
+        for id in [
+            start(&foreign, &owner),
+            other_purpose.seal(b"\x01\x01").unwrap(),
+            sessions.sealer.seal(b"").unwrap(),
+            sessions.sealer.seal(b"\x01\x02\0\0").unwrap(),
+            good.to_lowercase(),
+            format!("{good} "),
+            String::new(),
+            "550e8400-e29b-41d4-a716-446655440000".to_owned(),
+        ] {
+            assert_eq!(sessions.open(&id, owner.owner(), NOW), Err(SessionFault), "{id}");
+        }
+    }
+
+    #[test]
+    fn an_ended_session_is_gone_and_others_are_not() {
+        let (sessions, owner) = (sessions(), names("acme", "gateway", None));
+        let (first, second) = (start(&sessions, &owner), start(&sessions, &owner));
+        let open = |id| sessions.open(id, owner.owner(), NOW);
+        let ended = open(&first).unwrap();
+        sessions.end(&ended, NOW).unwrap();
+        sessions.end(&ended, NOW).unwrap();
+        sessions.sweep(END - 1);
+        assert_eq!(open(&first), Err(SessionFault));
+        assert!(open(&second).is_ok());
+        assert_ne!(ended.hash(), open(&second).unwrap().hash());
+        // Then its expiry says so, and there is nothing left to remember.
+        sessions.sweep(END);
+        assert_eq!(sessions.ended.len.load(Ordering::Relaxed), 0);
+        assert_eq!(sessions.open(&first, owner.owner(), END), Err(SessionFault));
+    }
+
+    #[test]
+    fn no_ended_session_is_forgotten_to_make_room() {
+        let ended = Ended::new(2);
+        ended.add([1; 16], END, NOW).unwrap();
+        ended.add([2; 16], END + 1, NOW).unwrap();
+        assert_eq!(ended.add([3; 16], END, NOW), Err(EndedFull));
+        assert_eq!(ended.add([1; 16], END, NOW), Ok(()));
+        assert!(ended.contains(&[1; 16]) && ended.contains(&[2; 16]));
+        assert_eq!(ended.add([3; 16], END + 2, END), Ok(()));
+        assert!(!ended.contains(&[1; 16]) && ended.contains(&[3; 16]));
+        assert_eq!(ended.len.load(Ordering::Relaxed), 2);
+    }
+
+    #[test]
+    fn names_too_long_for_an_id_are_refused() {
+        let owner = names(&"t".repeat(256), "gateway", None);
+        let started =
+            sessions().start(owner.owner(), Version::V2025_03_26, Capabilities::default(), NOW);
+        assert_eq!(started, Err(SealFault::TooLong));
+    }
+
+    #[test]
+    fn capabilities_are_the_named_ones() {
+        let all = Capabilities::named(["roots", "sampling", "elicitation", "tasks", "new"]);
+        for one in [
+            Capabilities::ROOTS,
+            Capabilities::SAMPLING,
+            Capabilities::ELICITATION,
+            Capabilities::TASKS,
+        ] {
+            assert!(all.contains(one) && !Capabilities::default().contains(one));
+        }
+    }
+
+    #[test]
+    fn every_version_has_a_byte_of_its_own() {
+        for version in Version::ALL {
+            assert_eq!(version_of(version_byte(version)), Some(version));
+        }
+        assert_eq!(version_of(0), None);
+    }
+}
