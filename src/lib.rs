@@ -26,7 +26,7 @@ pub mod stack;
 pub mod upstream;
 
 // Around it.
-pub mod discovery;
-pub mod telemetry;
 pub mod config;
 pub mod demo;
+pub mod discovery;
+pub mod telemetry;

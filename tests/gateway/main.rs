@@ -2,4 +2,5 @@
 
 #![allow(clippy::panic, clippy::unwrap_used, reason = "a test fails by panicking")]
 
+mod shipped;
 mod tidy;
