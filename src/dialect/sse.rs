@@ -126,7 +126,8 @@ impl Parser {
         None
     }
 
-    /// The stream has ended: whether that cut off an event, which is lost as the standard says.
+    /// The stream has ended, and [`Parser::next`] has given its last event: whether the end cut
+    /// one off, which is then lost, as the standard says.
     pub fn finish(self) -> bool {
         self.failed || self.block.any || !self.line.is_empty() || !self.chunk.is_empty()
     }
@@ -138,8 +139,13 @@ impl Parser {
             self.line.extend_from_slice(&line);
             line = Bytes::from(mem::take(&mut self.line));
         }
-        self.after_cr = self.chunk.first() == Some(&b'\r');
-        self.chunk.advance(1);
+        let (len, after_cr) = match &self.chunk[..] {
+            [b'\r', b'\n', ..] => (2, false),
+            [b'\r', ..] => (1, true),
+            _ => (1, false),
+        };
+        self.after_cr = after_cr;
+        self.chunk.advance(len);
         if mem::take(&mut self.at_start) && line.starts_with(BOM) {
             line.advance(BOM.len());
         }

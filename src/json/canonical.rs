@@ -9,8 +9,8 @@ use smallvec::SmallVec;
 
 use super::{
     number, scan,
-    unescape::{Piece, Pieces},
-    write::{write_inside, write_unit},
+    unescape::{self, Piece, Pieces},
+    write::{write_ascii, write_unit},
 };
 
 /// Appends the canonical form of one well-formed JSON value ([`super::Value::raw`]).
@@ -107,7 +107,7 @@ impl<'t> Writer<'t, '_> {
         if is_key {
             self.start_member(inside, end.escaped);
         }
-        if end.escaped {
+        if end.roundabout {
             self.at = start;
             self.flush();
             rewrite(inside, self.out);
@@ -194,7 +194,10 @@ fn rewrite(inside: &[u8], out: &mut Vec<u8>) {
     for piece in Pieces(inside) {
         match piece {
             Piece::Plain(plain) => out.extend_from_slice(plain),
-            Piece::Escaped(char) => write_inside(out, char.encode_utf8(&mut [0; 4]).as_bytes()),
+            Piece::Escaped(char) if char < '\u{80}' => write_ascii(out, char as u8),
+            Piece::Escaped(char) => {
+                out.extend_from_slice(char.encode_utf8(&mut [0; 4]).as_bytes());
+            }
             Piece::Surrogate(unit) => write_unit(out, unit),
         }
     }
@@ -218,7 +221,7 @@ fn order((a, a_escaped): (&[u8], bool), (b, b_escaped): (&[u8], bool)) -> Orderi
 fn units(inside: &[u8]) -> impl Iterator<Item = u16> {
     Pieces(inside).flat_map(|piece| {
         let (plain, char, unit) = match piece {
-            Piece::Plain(plain) => (std::str::from_utf8(plain).unwrap_or_default(), None, None),
+            Piece::Plain(plain) => (unescape::plain(plain), None, None),
             Piece::Escaped(char) => ("", Some(char), None),
             Piece::Surrogate(unit) => ("", None, Some(unit)),
         };
@@ -230,3 +233,6 @@ fn units(inside: &[u8]) -> impl Iterator<Item = u16> {
         plain.encode_utf16().chain(escaped.into_iter().flatten()).chain(unit)
     })
 }
+
+#[cfg(test)]
+mod tests;

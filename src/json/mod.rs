@@ -18,7 +18,6 @@ pub use value::{Elements, Key, Members, NumberForm, Value};
 pub use write::write_str;
 
 use bytes::Bytes;
-use smallvec::SmallVec;
 
 /// What a document may look like, and how much of it is remembered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -83,10 +82,15 @@ pub enum Kind {
 pub struct Doc {
     text: Bytes,
     nodes: Nodes,
+    /// No object names a member twice.
+    unique: bool,
 }
 
 /// In the order of the text: a container comes before its members.
-type Nodes = SmallVec<[Node; 16]>;
+type Nodes = Vec<Node>;
+
+/// Room for the outline of a usual call.
+const USUAL: usize = 24;
 
 /// A value that the outline knows.
 #[derive(Debug, Clone, Copy)]
@@ -113,8 +117,13 @@ impl Doc {
     /// order mark, no raw control characters in strings. Escapes of lone surrogates are legal
     /// there, so they pass.
     pub fn parse(text: Bytes, limits: &Limits) -> Result<Doc, Fault> {
-        let nodes = parse::parse(&text, limits)?;
-        Ok(Doc { text, nodes })
+        let mut doc = Doc {
+            text,
+            nodes: Nodes::with_capacity(USUAL),
+            unique: limits.duplicates == Duplicates::Refuse,
+        };
+        parse::parse(&doc.text, limits, &mut doc.nodes)?;
+        Ok(doc)
     }
 
     pub fn root(&self) -> Value<'_> {
@@ -139,5 +148,7 @@ impl Fault {
     }
 }
 
+#[cfg(test)]
+mod sample;
 #[cfg(test)]
 mod tests;

@@ -2,47 +2,63 @@
 //!
 //! A loop with its own stack, so that nesting costs heap and never the thread's stack.
 
+use std::mem;
+
 use smallvec::SmallVec;
 
 use super::{
     Duplicates, Fault, FaultKind, Kind, Limits, Node, Nodes,
     keys::{Keys, Scope},
-    scan,
+    scan::{self, peek, white_space},
 };
 
 /// Of a container whose node is not recorded.
 const NONE: u32 = u32::MAX;
 
-pub(super) fn parse(text: &[u8], limits: &Limits) -> Result<Nodes, Fault> {
+/// Checks a text, and adds its outline to `nodes`.
+pub(super) fn parse(text: &[u8], limits: &Limits, nodes: &mut Nodes) -> Result<(), Fault> {
     if text.len() >= NONE as usize {
         return Err(Fault::new(FaultKind::Length, 0));
     }
-    let mut parser = Parser {
-        text,
-        at: 0,
-        limits: *limits,
-        stack: SmallVec::new(),
-        keys: Keys::new(text),
-        nodes: SmallVec::new(),
-    };
-    parser.run()?;
-    Ok(parser.nodes)
+    let text = trim_end(text);
+    // What is nowhere in the text, strings need not look for; and this look is a fast one.
+    let (lowest, bits) =
+        text.iter().fold((u8::MAX, 0), |(lowest, bits), &byte| (lowest.min(byte), bits | byte));
+    if !bits.is_ascii()
+        && let Err(error) = std::str::from_utf8(text)
+    {
+        return Err(Fault::new(FaultKind::Utf8, error.valid_up_to()));
+    }
+    let controls = lowest < b' ';
+    let keys = Keys::new(text);
+    Parser { text, controls, limits: *limits, outer: SmallVec::new(), keys, nodes }.run()
 }
 
 struct Parser<'t> {
     text: &'t [u8],
-    at: usize,
+    /// Whether there are control characters anywhere.
+    controls: bool,
     limits: Limits,
-    /// The containers that are open, the innermost last.
-    stack: SmallVec<[Open<'t>; 12]>,
+    /// What is open around the innermost container; first the document itself.
+    outer: SmallVec<[Open; 12]>,
     keys: Keys<'t>,
-    nodes: Nodes,
+    nodes: &'t mut Nodes,
 }
 
-struct Open<'t> {
+/// A container that has begun, or the document.
+#[derive(Default)]
+struct Open {
+    within: Within,
     node: u32,
-    object: bool,
-    scope: Scope<'t>,
+    scope: Scope,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Default)]
+enum Within {
+    #[default]
+    Document,
+    Array,
+    Object,
 }
 
 /// The name of the value that comes next; empty for elements and the root.
@@ -53,126 +69,124 @@ struct KeySpan {
     escaped: bool,
 }
 
-impl<'t> Parser<'t> {
+impl Parser<'_> {
     fn run(&mut self) -> Result<(), Fault> {
+        let text = self.text;
+        let mut at = white_space(text, 0);
         let mut key = KeySpan::default();
-        self.white_space();
+        let mut top = Open::default();
         loop {
-            // A value starts here.
-            match self.peek() {
-                open @ (b'{' | b'[') => {
-                    if let Some(first) = self.open(open == b'{', key)? {
-                        key = first;
-                        continue;
-                    }
+            let bracket = peek(text, at);
+            let (within, close) = match bracket {
+                b'{' => (Within::Object, b'}'),
+                b'[' => (Within::Array, b']'),
+                _ => (Within::Document, 0),
+            };
+            if within == Within::Document {
+                at = self.scalar(bracket, at, key)?;
+            } else {
+                self.open(&mut top, within, at, key)?;
+                at = white_space(text, at + 1);
+                if peek(text, at) != close {
+                    (key, at) = self.next(&mut top, at)?;
+                    continue;
                 }
-                other => self.scalar(other, key)?,
             }
-            // A value has just ended, and with it perhaps the containers around it.
+            // A value has ended, or the container that is about to ends with the next byte.
             loop {
-                self.white_space();
-                let Some(top) = self.stack.last() else { return self.end() };
-                let object = top.object;
-                match (self.peek(), object) {
-                    (b',', _) => {
-                        self.at += 1;
-                        self.white_space();
-                        key = if object { self.key()? } else { KeySpan::default() };
-                        break;
+                at = white_space(text, at);
+                match (peek(text, at), top.within) {
+                    (b',', Within::Array | Within::Object) => break,
+                    (b'}', Within::Object) | (b']', Within::Array) => {
+                        at += 1;
+                        self.close(&mut top, at);
                     }
-                    (b'}', true) | (b']', false) => self.close(),
-                    (_, true) => return Err(Fault::syntax("',' or '}' expected", self.at)),
-                    (_, false) => return Err(Fault::syntax("',' or ']' expected", self.at)),
+                    (_, within) => return self.end(within, at),
                 }
             }
+            at = white_space(text, at + 1);
+            (key, at) = self.next(&mut top, at)?;
         }
     }
 
+    /// Checks a value that holds no others; gives what comes after it.
     #[inline(always)]
-    fn scalar(&mut self, first: u8, key: KeySpan) -> Result<(), Fault> {
-        let start = self.at;
+    fn scalar(&mut self, first: u8, start: usize, key: KeySpan) -> Result<usize, Fault> {
+        let text = self.text;
         let (kind, end) = match first {
-            b'"' => (Kind::String, scan::string(self.text, start + 1)?.at + 1),
-            b'-' | b'0'..=b'9' => (Kind::Number, scan::number(self.text, start)?),
-            b't' => (Kind::True, scan::literal(self.text, start, "true")?),
-            b'f' => (Kind::False, scan::literal(self.text, start, "false")?),
-            b'n' => (Kind::Null, scan::literal(self.text, start, "null")?),
+            b'"' => (Kind::String, scan::string(text, start + 1, self.controls)?.at + 1),
+            b'-' | b'0'..=b'9' => (Kind::Number, scan::number(text, start)?),
+            b't' => (Kind::True, scan::literal(text, start, "true")?),
+            b'f' => (Kind::False, scan::literal(text, start, "false")?),
+            b'n' => (Kind::Null, scan::literal(text, start, "null")?),
             _ => return Err(Fault::syntax("value expected", start)),
         };
-        self.at = end;
-        if self.stack.len() <= self.limits.outline {
+        if self.outer.len() <= self.limits.outline {
             self.record(kind, start, end, key);
         }
-        Ok(())
+        Ok(end)
     }
 
-    /// Opens a container: gives the name of its first member (empty for an element), or nothing
-    /// if the container ends at once.
-    #[inline]
-    fn open(&mut self, object: bool, key: KeySpan) -> Result<Option<KeySpan>, Fault> {
-        let start = self.at;
-        let depth = self.stack.len();
+    /// Enters a container.
+    #[inline(always)]
+    fn open(
+        &mut self,
+        top: &mut Open,
+        within: Within,
+        start: usize,
+        key: KeySpan,
+    ) -> Result<(), Fault> {
+        let depth = self.outer.len();
         if depth >= self.limits.depth {
             return Err(Fault::new(FaultKind::Depth, start));
         }
-        let node = if depth <= self.limits.outline {
-            let kind = if object { Kind::Object } else { Kind::Array };
-            self.record(kind, start, start, key)
-        } else {
-            NONE
-        };
-        self.at += 1;
-        self.stack.push(Open { node, object, scope: self.keys.open() });
-        self.white_space();
-        if self.peek() == if object { b'}' } else { b']' } {
-            self.close();
-            return Ok(None);
-        }
-        if object { self.key().map(Some) } else { Ok(Some(KeySpan::default())) }
+        let kind = if within == Within::Object { Kind::Object } else { Kind::Array };
+        let node =
+            if depth <= self.limits.outline { self.record(kind, start, start, key) } else { NONE };
+        let inner = Open { within, node, scope: self.keys.open() };
+        self.outer.push(mem::replace(top, inner));
+        Ok(())
     }
 
-    /// Ends the innermost container at its closing bracket.
-    #[inline]
-    fn close(&mut self) {
-        self.at += 1;
-        let Some(top) = self.stack.pop() else { return };
-        if top.object {
-            self.keys.close(&top.scope);
-        }
+    /// Leaves the innermost container, which ended just before `end`.
+    #[inline(always)]
+    fn close(&mut self, top: &mut Open, end: usize) {
+        let closed = mem::replace(top, self.outer.pop().unwrap_or_default());
+        self.keys.close(&closed.scope);
         let next = self.nodes.len() as u32;
-        if let Some(node) = self.nodes.get_mut(top.node as usize) {
-            node.end = self.at as u32;
+        if let Some(node) = self.nodes.get_mut(closed.node as usize) {
+            node.end = end as u32;
             node.next = next;
         }
     }
 
-    /// Reads a name and the colon behind it, up to the value.
+    /// Goes to where the next value of the innermost container starts, over its name if it has
+    /// one.
     #[inline(always)]
-    fn key(&mut self) -> Result<KeySpan, Fault> {
-        if self.peek() != b'"' {
-            return Err(Fault::syntax("object key expected", self.at));
+    fn next(&mut self, top: &mut Open, at: usize) -> Result<(KeySpan, usize), Fault> {
+        if top.within == Within::Array {
+            return Ok((KeySpan::default(), at));
         }
-        let start = self.at + 1;
-        let end = scan::string(self.text, start)?;
-        let key = KeySpan { start: start as u32, end: end.at as u32, escaped: end.escaped };
+        let text = self.text;
+        if peek(text, at) != b'"' {
+            return Err(Fault::syntax("object key expected", at));
+        }
+        let end = scan::string(text, at + 1, self.controls)?;
+        let key = KeySpan { start: at as u32 + 1, end: end.at as u32, escaped: end.escaped };
         if self.limits.duplicates == Duplicates::Refuse
-            && let Some(top) = self.stack.last_mut()
             && !self.keys.insert(&mut top.scope, key.start, key.end, key.escaped)
         {
-            return Err(Fault::new(FaultKind::DuplicateKey, start - 1));
+            return Err(Fault::new(FaultKind::DuplicateKey, at));
         }
-        self.at = end.at + 1;
-        self.white_space();
-        if self.peek() != b':' {
-            return Err(Fault::syntax("':' expected", self.at));
+        let colon = white_space(text, end.at + 1);
+        if peek(text, colon) != b':' {
+            return Err(Fault::syntax("':' expected", colon));
         }
-        self.at += 1;
-        self.white_space();
-        Ok(key)
+        Ok((key, white_space(text, colon + 1)))
     }
 
     /// Adds a value to the outline.
-    #[inline]
+    #[inline(always)]
     fn record(&mut self, kind: Kind, start: usize, end: usize, key: KeySpan) -> u32 {
         let index = self.nodes.len() as u32;
         self.nodes.push(Node {
@@ -183,25 +197,27 @@ impl<'t> Parser<'t> {
             next: index + 1,
             kind,
             key_escaped: key.escaped,
-            outlined: self.stack.len() < self.limits.outline,
+            outlined: self.outer.len() < self.limits.outline,
         });
         index
     }
 
-    fn end(&self) -> Result<(), Fault> {
-        if self.at == self.text.len() {
-            return Ok(());
+    /// Neither a comma nor the right bracket follows: only the end of the document may.
+    #[inline(never)]
+    fn end(&self, within: Within, at: usize) -> Result<(), Fault> {
+        match within {
+            Within::Document if at == self.text.len() => Ok(()),
+            Within::Document => Err(Fault::new(FaultKind::Trailing, at)),
+            Within::Array => Err(Fault::syntax("',' or ']' expected", at)),
+            Within::Object => Err(Fault::syntax("',' or '}' expected", at)),
         }
-        Err(Fault::new(FaultKind::Trailing, self.at))
     }
+}
 
-    #[inline(always)]
-    fn peek(&self) -> u8 {
-        scan::peek(self.text, self.at)
+/// Without the white space at the end: the line feed there is no reason to look for others.
+fn trim_end(mut text: &[u8]) -> &[u8] {
+    while let [rest @ .., b' ' | b'\n' | b'\r' | b'\t'] = text {
+        text = rest;
     }
-
-    #[inline(always)]
-    fn white_space(&mut self) {
-        self.at = scan::white_space(self.text, self.at);
-    }
+    text
 }

@@ -44,29 +44,30 @@ impl<'a> Iterator for Pieces<'a> {
             b'n' => Piece::Escaped('\n'),
             b'r' => Piece::Escaped('\r'),
             b't' => Piece::Escaped('\t'),
-            b'u' => self.unit(),
+            b'u' => {
+                let (piece, rest) = unit(rest);
+                self.0 = rest;
+                piece
+            }
             other => Piece::Escaped(char::from(other)),
         })
     }
 }
 
-impl Pieces<'_> {
-    /// The character of a `\u` escape, and of the one after it where two make a pair.
-    fn unit(&mut self) -> Piece<'static> {
-        let (unit, rest) = hex(self.0);
-        self.0 = rest;
-        if let Some(char) = char::from_u32(u32::from(unit)) {
-            return Piece::Escaped(char);
-        }
-        if let Some(after) = rest.strip_prefix(b"\\u") {
-            let (low, rest) = hex(after);
-            if let Some(Ok(char)) = char::decode_utf16([unit, low]).next() {
-                self.0 = rest;
-                return Piece::Escaped(char);
-            }
-        }
-        Piece::Surrogate(unit)
+/// The character of the `\u` escape whose digits come first, and of the next escape where the
+/// two make a pair; with what is behind.
+fn unit(text: &[u8]) -> (Piece<'static>, &[u8]) {
+    let (unit, rest) = hex(text);
+    if let Some(char) = char::from_u32(u32::from(unit)) {
+        return (Piece::Escaped(char), rest);
     }
+    if let Some(after) = rest.strip_prefix(b"\\u") {
+        let (low, rest) = hex(after);
+        if let Some(Ok(char)) = char::decode_utf16([unit, low]).next() {
+            return (Piece::Escaped(char), rest);
+        }
+    }
+    (Piece::Surrogate(unit), rest)
 }
 
 fn hex(text: &[u8]) -> (u16, &[u8]) {
@@ -90,30 +91,25 @@ pub(super) fn to_wtf8(inside: &[u8], out: &mut Vec<u8>) {
     }
 }
 
-/// The inside of a string as WTF-8, borrowed where there is nothing to unescape.
-pub(super) fn wtf8(inside: &[u8], escaped: bool) -> Cow<'_, [u8]> {
-    if !escaped {
-        return Cow::Borrowed(inside);
-    }
-    let mut out = Vec::with_capacity(inside.len());
-    to_wtf8(inside, &mut out);
-    Cow::Owned(out)
-}
-
 /// The inside of a string, with U+FFFD for each lone surrogate.
 pub(super) fn text(inside: &[u8], escaped: bool) -> Cow<'_, str> {
     if !escaped {
-        return String::from_utf8_lossy(inside);
+        return Cow::Borrowed(plain(inside));
     }
     let mut out = String::with_capacity(inside.len());
     for piece in Pieces(inside) {
         match piece {
-            Piece::Plain(plain) => out.push_str(&String::from_utf8_lossy(plain)),
+            Piece::Plain(text) => out.push_str(self::plain(text)),
             Piece::Escaped(char) => out.push(char),
             Piece::Surrogate(_) => out.push(REPLACEMENT_CHARACTER),
         }
     }
     Cow::Owned(out)
+}
+
+/// A piece of a checked document between two ASCII characters, so it is UTF-8.
+pub(super) fn plain(text: &[u8]) -> &str {
+    std::str::from_utf8(text).unwrap_or_default()
 }
 
 /// Whether the inside of a string reads as `wanted`.

@@ -101,7 +101,40 @@ impl<'a> Value<'a> {
     /// The member of that name. Of several, which only [`super::Duplicates::Allow`] lets
     /// through, the last.
     pub fn get(self, name: &str) -> Option<Value<'a>> {
-        self.members().filter(|(key, _)| key.is(name)).last().map(|(_, value)| value)
+        if self.kind != Kind::Object {
+            return None;
+        }
+        match self.outline() {
+            Some(node) => self.get_outlined(node, name),
+            None => self.members().filter(|(key, _)| key.is(name)).last().map(|(_, value)| value),
+        }
+    }
+
+    fn get_outlined(self, node: &Node, name: &str) -> Option<Value<'a>> {
+        let doc = self.doc;
+        let nodes = doc.nodes.get(..node.next as usize)?;
+        let mut found = None;
+        let mut at = self.node + 1;
+        while let Some(member) = nodes.get(at as usize) {
+            // The length tells nearly all names apart.
+            if member.key_escaped || (member.key_end - member.key_start) as usize == name.len() {
+                let key = Key::of(doc, member);
+                if key.is(name) {
+                    let value = Value::of(doc, at, member);
+                    if doc.unique {
+                        return Some(value);
+                    }
+                    found = Some(value);
+                }
+            }
+            at = member.next;
+        }
+        found
+    }
+
+    /// The node of a container whose members are nodes.
+    fn outline(self) -> Option<&'a Node> {
+        self.doc.nodes.get(self.node as usize).filter(|node| node.outlined)
     }
 
     /// A string's text; U+FFFD stands for an escaped lone surrogate.
@@ -153,11 +186,9 @@ impl<'a> Value<'a> {
         if self.kind != kind {
             return Children::Outline { doc, at: 0, end: 0 };
         }
-        match doc.nodes.get(self.node as usize) {
-            Some(node) if node.outlined => {
-                Children::Outline { doc, at: self.node + 1, end: node.next }
-            }
-            _ => Children::Text {
+        match self.outline() {
+            Some(node) => Children::Outline { doc, at: self.node + 1, end: node.next },
+            None => Children::Text {
                 doc,
                 at: self.start + 1,
                 end: self.end - 1,
@@ -170,6 +201,10 @@ impl<'a> Value<'a> {
 // === impl Key ===
 
 impl<'a> Key<'a> {
+    fn of(doc: &'a Doc, node: &Node) -> Self {
+        Self { doc, start: node.key_start, end: node.key_end, escaped: node.key_escaped }
+    }
+
     /// Between the quotes, escapes and all.
     pub fn raw(self) -> &'a [u8] {
         slice(self.doc, self.start, self.end)
@@ -222,12 +257,7 @@ impl<'a> Children<'a> {
                     return None;
                 }
                 let node = doc.nodes.get(*at as usize)?;
-                let key = Key {
-                    doc,
-                    start: node.key_start,
-                    end: node.key_end,
-                    escaped: node.key_escaped,
-                };
+                let key = Key::of(doc, node);
                 let value = Value::of(doc, *at, node);
                 *at = node.next;
                 Some((key, value))

@@ -6,23 +6,19 @@ use super::scan;
 pub fn write_str(out: &mut Vec<u8>, text: &str) {
     out.reserve(text.len() + 2);
     out.push(b'"');
-    write_inside(out, text.as_bytes());
-    out.push(b'"');
-}
-
-/// Appends the inside of a string.
-pub(super) fn write_inside(out: &mut Vec<u8>, mut text: &[u8]) {
+    let mut text = text.as_bytes();
     loop {
         let (plain, rest) = text.split_at(scan::plain_len(text));
         out.extend_from_slice(plain);
-        let Some((&byte, rest)) = rest.split_first() else { return };
-        write_escape(out, byte);
+        let Some((&byte, rest)) = rest.split_first() else { break };
+        write_ascii(out, byte);
         text = rest;
     }
+    out.push(b'"');
 }
 
-/// Appends a quote, a backslash or a control character as an escape.
-fn write_escape(out: &mut Vec<u8>, byte: u8) {
+/// Appends an ASCII character, as an escape if it needs one.
+pub(super) fn write_ascii(out: &mut Vec<u8>, byte: u8) {
     let letter = match byte {
         b'"' | b'\\' => byte,
         0x08 => b'b',
@@ -30,13 +26,17 @@ fn write_escape(out: &mut Vec<u8>, byte: u8) {
         b'\n' => b'n',
         0x0c => b'f',
         b'\r' => b'r',
-        _ => return write_unit(out, u16::from(byte)),
+        ..b' ' => return write_unit(out, u16::from(byte)),
+        _ => return out.push(byte),
     };
     out.extend_from_slice(&[b'\\', letter]);
 }
 
 /// Appends a code unit as four hex digits in lower case.
 pub(super) fn write_unit(out: &mut Vec<u8>, unit: u16) {
-    let digit = |shift: u16| b"0123456789abcdef"[usize::from(unit >> shift & 0xf)];
+    let digit = |shift: u16| match (unit >> shift & 0xf) as u8 {
+        low @ 0..10 => b'0' + low,
+        high => b'a' + high - 10,
+    };
     out.extend_from_slice(&[b'\\', b'u', digit(12), digit(8), digit(4), digit(0)]);
 }
