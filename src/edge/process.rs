@@ -62,8 +62,6 @@ pub enum HostError<E: fmt::Display> {
     Start(E),
     #[error("no sockets were handed over at {}: {problem}", socket.display())]
     HandOver { socket: PathBuf, problem: String },
-    #[error("signals cannot be received: {0}")]
-    Signals(std::io::Error),
 }
 
 /// Where listeners come from: bound anew, or taken over.
@@ -220,6 +218,8 @@ impl ShutdownSignalWatch for Signals {
             signal(SignalKind::interrupt()),
             signal(SignalKind::quit()),
         ) else {
+            tracing::error!("Signals cannot be received: the gateway stops.");
+            state.shutdown.abort();
             return ShutdownSignal::FastShutdown;
         };
         loop {
@@ -230,6 +230,7 @@ impl ShutdownSignalWatch for Signals {
                 _ = quit.recv() => {
                     if someone_waits(&state.config.upgrade_socket) {
                         tracing::info!("The sockets go to the next process; this one drains.");
+                        #[allow(clippy::disallowed_methods, reason = "it ends with the process")]
                         tokio::spawn(hurry(state.clone(), term, int));
                         return ShutdownSignal::GracefulUpgrade;
                     }
@@ -242,9 +243,10 @@ impl ShutdownSignalWatch for Signals {
             }
         }
         tracing::info!("The gateway stops: calls under way are finished.");
-        let hurry = tokio::spawn(hurry(state.clone(), term, int));
-        state.drain(state.config.drain_delay).await;
-        hurry.abort();
+        tokio::select! {
+            () = state.drain(state.config.drain_delay) => {}
+            () = hurry(state.clone(), term, int) => state.drain(Duration::ZERO).await,
+        }
         ShutdownSignal::FastShutdown
     }
 }

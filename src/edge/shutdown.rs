@@ -6,6 +6,9 @@ use std::{sync::Arc, time::Duration};
 
 use tokio::sync::watch;
 
+/// How long the end of the workers may take once nothing is waited for.
+const STUCK: Duration = Duration::from_secs(2);
+
 /// How far a shutdown has come. It never goes back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Phase {
@@ -107,7 +110,8 @@ impl Shutdown {
             () = tokio::time::sleep(timeout) => Drained::CutShort,
         };
         self.advance(Phase::Aborted);
-        self.0.workers.closed().await;
+        // A core that is stuck in a computation cannot even be told.
+        let _ = tokio::time::timeout(STUCK, self.0.workers.closed()).await;
         outcome
     }
 
