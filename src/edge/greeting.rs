@@ -1,7 +1,7 @@
 //! Between a socket and its first request: TLS, which HTTP is spoken, and the connection that
 //! comes of it.
 
-use std::{net::SocketAddr, sync::Arc, time::Duration};
+use std::{io, net::SocketAddr, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use http::{Request, Response};
@@ -19,6 +19,7 @@ use super::{
     connection::{Closing, Protocol, Serving, Times, Vitals, sniff},
     entrance::{Entrance, Noted},
     server::{Hold, Seat, Shared},
+    tls::Tls,
 };
 use crate::body::BoxError;
 
@@ -93,18 +94,14 @@ where
         #[allow(clippy::disallowed_methods, reason = "`hold` makes the drain wait for it")]
         tokio::spawn(async move {
             let _held = (seat, hold);
-            let opened = timeout(limit, async {
-                match tls {
-                    None => sniff(&stream).await.map(|protocol| (Io::Plain(stream), protocol)),
-                    Some(tls) => {
-                        let stream = tls.acceptor().accept(stream).await?;
-                        let h2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
-                        let protocol = if h2 { Protocol::Http2 } else { Protocol::Http1 };
-                        Ok((Io::Tls(Box::new(stream)), protocol))
-                    }
+            let closing = greeted.closing.clone();
+            let opened = async {
+                tokio::select! {
+                    opened = open(stream, tls) => opened,
+                    () = closing.lingered() => Err(io::ErrorKind::TimedOut.into()),
                 }
-            });
-            match opened.await {
+            };
+            match timeout(limit, opened).await {
                 Ok(Ok((Io::Plain(stream), protocol))) => greeted.serve(stream, protocol).await,
                 Ok(Ok((Io::Tls(stream), protocol))) => greeted.serve(*stream, protocol).await,
                 Ok(Err(_)) | Err(_) => {
@@ -113,6 +110,17 @@ where
             }
         });
     }
+}
+
+/// Shakes hands where that is due, and learns which HTTP the client speaks.
+async fn open(stream: TcpStream, tls: Option<Tls>) -> io::Result<(Io, Protocol)> {
+    let Some(tls) = tls else {
+        return sniff(&stream).await.map(|protocol| (Io::Plain(stream), protocol));
+    };
+    let stream = tls.acceptor().accept(stream).await?;
+    let h2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
+    let protocol = if h2 { Protocol::Http2 } else { Protocol::Http1 };
+    Ok((Io::Tls(Box::new(stream)), protocol))
 }
 
 enum Io {

@@ -18,6 +18,7 @@ use bytes::Bytes;
 use http::{Request, Response};
 use http_body::Body as HttpBody;
 use hyper::body::Incoming;
+use parking_lot::Mutex;
 use tokio::{
     net::TcpListener,
     sync::{
@@ -180,15 +181,15 @@ where
         proxies: Arc::new(config.trusted_proxies.clone()),
         tls: listener.tls().cloned(),
         config,
-        listener,
+        listener: Mutex::new(None),
     });
     let factory = Arc::new(factory);
-    let mut threads = Vec::with_capacity(workers);
+    let mut cores = Vec::with_capacity(workers);
     for (index, given) in receivers.into_iter().enumerate() {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let socket = {
             let _context = runtime.enter();
-            shared.listener.share()?
+            listener.share()?
         };
         let worker = Worker {
             index,
@@ -197,12 +198,16 @@ where
             awaited: shutdown.wait_for_me(),
         };
         let factory = factory.clone();
-        let run = move || {
+        cores.push(move || {
             let _alarm = Alarm(worker.shutdown.clone());
             runtime.block_on(worker.run(socket, given, &*factory));
             runtime.shutdown_timeout(BLOCKING);
-        };
-        threads.push(thread::Builder::new().name(format!("core-{index}")).spawn(run)?);
+        });
+    }
+    *shared.listener.lock() = Some(listener);
+    let mut threads = Vec::with_capacity(workers);
+    for (index, core) in cores.into_iter().enumerate() {
+        threads.push(thread::Builder::new().name(format!("core-{index}")).spawn(core)?);
     }
     Ok(Workers { address, stats, threads })
 }
@@ -230,7 +235,8 @@ pub(super) struct Shared {
     pub tls: Option<Tls>,
     pub proxies: Arc<TrustedProxies>,
     pub stats: Arc<Stats>,
-    listener: Listener,
+    /// Until the gateway closes: for the process that takes it over.
+    listener: Mutex<Option<Listener>>,
     slots: Arc<Semaphore>,
     /// Connections of each core.
     loads: Box<[AtomicUsize]>,
@@ -327,6 +333,7 @@ impl Worker {
             }
         }
         drop(socket);
+        drop(self.shared.listener.lock().take());
         given.close();
         take(&mut given, &greeter).await;
         drop(greeter);
