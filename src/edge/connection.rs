@@ -92,6 +92,14 @@ impl Closing {
     pub fn begun(&self) -> bool {
         self.flag.load(Relaxed)
     }
+
+    /// Ends when a client that has not begun to speak has had its time.
+    pub async fn lingered(&self) {
+        if !self.begun() {
+            self.notify.notified().await;
+        }
+        tokio::time::sleep(LINGER).await;
+    }
 }
 
 // === impl Vitals ===

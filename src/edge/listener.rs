@@ -64,7 +64,7 @@ impl Listener {
     ///
     /// The number comes from pingora's hand-over (`process.rs`), where the kernel made it for
     /// this process together with the message that carried it.
-    #[allow(unsafe_code)]
+    #[allow(unsafe_code, reason = "a file descriptor is a number until somebody owns it")]
     pub(super) fn inherit(fd: RawFd, config: &ListenConfig) -> Result<Self, ListenError> {
         // SAFETY: `fd` is open, since the kernel created it for this process when it received
         // the hand-over, and nothing closes it: pingora only keeps its number, to pass it on.

@@ -7,6 +7,7 @@ mod body;
 mod client_addr;
 mod connection;
 mod entrance;
+mod greeting;
 mod guard;
 mod listener;
 mod process;

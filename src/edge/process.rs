@@ -7,6 +7,7 @@ use std::{
     fmt,
     os::unix::{fs::FileTypeExt, net::UnixListener},
     path::{Path, PathBuf},
+    pin::pin,
     sync::Arc,
     time::Duration,
 };
@@ -15,20 +16,20 @@ use async_trait::async_trait;
 use parking_lot::Mutex;
 use pingora::{
     server::{
-        Fds, ListenFds, RunArgs, Server, ShutdownSignal, ShutdownSignalWatch, ShutdownWatch,
-        configuration::ServerConf,
+        ExecutionPhase, Fds, ListenFds, RunArgs, Server, ShutdownSignal, ShutdownSignalWatch,
+        ShutdownWatch, configuration::ServerConf,
     },
     services::Service,
 };
 use tokio::{
     signal::unix::{Signal, SignalKind, signal},
-    sync::watch,
+    sync::{broadcast, watch},
 };
 
 use super::{
     listener::{ListenConfig, ListenError, Listener},
     server::Workers,
-    shutdown::{Drained, Phase, Shutdown},
+    shutdown::{Drained, Shutdown},
 };
 
 /// How the process begins and ends.
@@ -62,8 +63,6 @@ pub enum HostError<E: fmt::Display> {
     Start(E),
     #[error("no sockets were handed over at {}: {problem}", socket.display())]
     HandOver { socket: PathBuf, problem: String },
-    #[error("signals cannot be received: {0}")]
-    Signals(std::io::Error),
 }
 
 /// Where listeners come from: bound anew, or taken over.
@@ -100,9 +99,12 @@ where
     F: FnOnce(&mut Sockets) -> Result<Vec<Workers>, E> + Send + 'static,
     E: fmt::Display + Send + 'static,
 {
-    let (ended, _) = watch::channel(None);
-    let state = Arc::new(State { config, shutdown: shutdown.clone(), ended });
-    let failure = Arc::new(Mutex::new(None));
+    let state = Arc::new(State {
+        config,
+        shutdown: shutdown.clone(),
+        ended: watch::Sender::new(false),
+        failure: Mutex::new(None),
+    });
     let conf = ServerConf {
         threads: 1,
         upgrade_sock: state.config.upgrade_socket.to_string_lossy().into_owned(),
@@ -112,38 +114,44 @@ where
         ..ServerConf::default()
     };
     let mut server = Server::new_with_opt_and_conf(None, conf);
-    server.add_service(Gateway {
-        state: state.clone(),
-        start: Mutex::new(Some(start)),
-        failure: failure.clone(),
-    });
-    server.run(RunArgs { shutdown_signal: Box::new(Signals(state.clone())) });
-    match failure.lock().take() {
+    server.add_service(Gateway { state: state.clone(), start: Mutex::new(Some(start)) });
+    let signals = Signals { state: state.clone(), phases: server.watch_execution_phase().into() };
+    server.run(RunArgs { shutdown_signal: Box::new(signals) });
+    match state.failure.lock().take() {
         Some(error) => Err(error),
-        None => Ok(state.ended.borrow().unwrap_or(Drained::CutShort)),
+        None => Ok(shutdown.outcome()),
     }
 }
 
-struct State {
+struct State<E: fmt::Display> {
     config: HostConfig,
     shutdown: Shutdown,
-    /// Set once the process has nothing left to wait for.
-    ended: watch::Sender<Option<Drained>>,
+    /// Nothing is left to serve.
+    ended: watch::Sender<bool>,
+    failure: Mutex<Option<HostError<E>>>,
 }
 
-impl State {
-    async fn drain(&self, delay: Duration) {
-        let drained = self.shutdown.drain(delay, self.config.drain_timeout).await;
-        self.ended.send_replace(Some(drained));
+impl<E: fmt::Display> State<E> {
+    /// Drains; another signal means now.
+    async fn drain(&self, delay: Duration, mut term: Signal, mut int: Signal) {
+        let drain = self.shutdown.drain(delay, self.config.drain_timeout);
+        let mut drain = pin!(drain);
+        tokio::select! {
+            _ = &mut drain => return,
+            _ = term.recv() => {}
+            _ = int.recv() => {}
+        }
+        tracing::warn!("The gateway stops at once: calls under way are dropped.");
+        self.shutdown.abort();
+        drain.await;
     }
 }
 
 // === the service ===
 
 struct Gateway<F, E: fmt::Display> {
-    state: Arc<State>,
+    state: Arc<State<E>>,
     start: Mutex<Option<F>>,
-    failure: Arc<Mutex<Option<HostError<E>>>>,
 }
 
 #[async_trait]
@@ -152,31 +160,20 @@ where
     F: FnOnce(&mut Sockets) -> Result<Vec<Workers>, E> + Send + 'static,
     E: fmt::Display + Send + 'static,
 {
-    async fn start_service(&mut self, fds: Option<ListenFds>, mut stop: ShutdownWatch, _: usize) {
+    async fn start_service(&mut self, fds: Option<ListenFds>, _: ShutdownWatch, _: usize) {
         let (Some(start), Some(fds)) = (self.start.lock().take(), fds) else { return };
         let state = self.state.clone();
-        let failure = self.failure.clone();
-        // On the blocking pool, for which pingora waits when everything else has been dropped.
-        let running = tokio::task::spawn_blocking(move || {
+        // On the blocking pool: pingora drops everything else when it ends, and waits for this.
+        let _ = tokio::task::spawn_blocking(move || {
             let started = hand_over(&state.config, &fds)
                 .and_then(|()| start(&mut Sockets { fds }).map_err(HostError::Start));
             match started {
                 Ok(workers) => workers.into_iter().for_each(Workers::join),
-                Err(error) => *failure.lock() = Some(error),
+                Err(error) => *state.failure.lock() = Some(error),
             }
-            // Whether they were told to end or ended of themselves: nothing is left to serve.
-            state.ended.send_if_modified(|ended| {
-                let first = ended.is_none();
-                ended.get_or_insert(Drained::Clean);
-                first
-            });
-        });
-        let handed_over = async { stop.wait_for(|stop| *stop).await.is_ok() };
-        tokio::select! {
-            _ = running => {}
-            // The sockets are with the next process, which is ready: no delay.
-            true = handed_over => self.state.drain(Duration::ZERO).await,
-        }
+            state.ended.send_replace(true);
+        })
+        .await;
     }
 
     fn name(&self) -> &str {
@@ -208,29 +205,34 @@ fn hand_over<E: fmt::Display>(config: &HostConfig, fds: &ListenFds) -> Result<()
 
 // === the signals ===
 
-struct Signals(Arc<State>);
+struct Signals<E: fmt::Display> {
+    state: Arc<State<E>>,
+    phases: Mutex<broadcast::Receiver<ExecutionPhase>>,
+}
 
 #[async_trait]
-impl ShutdownSignalWatch for Signals {
+impl<E: fmt::Display + Send + 'static> ShutdownSignalWatch for Signals<E> {
     async fn recv(&self) -> ShutdownSignal {
-        let state = &self.0;
+        let state = &self.state;
         let mut ended = state.ended.subscribe();
         let (Ok(mut term), Ok(mut int), Ok(mut quit)) = (
             signal(SignalKind::terminate()),
             signal(SignalKind::interrupt()),
             signal(SignalKind::quit()),
         ) else {
+            tracing::error!("Signals cannot be received: the gateway stops.");
+            state.shutdown.abort();
             return ShutdownSignal::FastShutdown;
         };
         loop {
             tokio::select! {
-                _ = ended.wait_for(Option::is_some) => return ShutdownSignal::FastShutdown,
+                _ = ended.wait_for(|ended| *ended) => return ShutdownSignal::FastShutdown,
                 _ = term.recv() => break,
                 _ = int.recv() => break,
                 _ = quit.recv() => {
                     if someone_waits(&state.config.upgrade_socket) {
                         tracing::info!("The sockets go to the next process; this one drains.");
-                        tokio::spawn(hurry(state.clone(), term, int));
+                        self.drain_after_hand_over(term, int);
                         return ShutdownSignal::GracefulUpgrade;
                     }
                     tracing::error!(
@@ -242,21 +244,22 @@ impl ShutdownSignalWatch for Signals {
             }
         }
         tracing::info!("The gateway stops: calls under way are finished.");
-        let hurry = tokio::spawn(hurry(state.clone(), term, int));
-        state.drain(state.config.drain_delay).await;
-        hurry.abort();
+        state.drain(state.config.drain_delay, term, int).await;
         ShutdownSignal::FastShutdown
     }
 }
 
-/// A second signal means now.
-async fn hurry(state: Arc<State>, mut term: Signal, mut int: Signal) {
-    tokio::select! {
-        _ = term.recv() => {}
-        _ = int.recv() => {}
+impl<E: fmt::Display + Send + 'static> Signals<E> {
+    /// pingora sends the sockets and gives the next process a few seconds. Then it is ready, so
+    /// the drain needs no delay.
+    fn drain_after_hand_over(&self, term: Signal, int: Signal) {
+        let (state, mut phases) = (self.state.clone(), self.phases.lock().resubscribe());
+        #[allow(clippy::disallowed_methods, reason = "pingora keeps this runtime to its end")]
+        tokio::spawn(async move {
+            while !matches!(phases.recv().await, Ok(ExecutionPhase::ShutdownStarted) | Err(_)) {}
+            state.drain(Duration::ZERO, term, int).await;
+        });
     }
-    tracing::warn!("The gateway stops at once: calls under way are dropped.");
-    state.shutdown.advance(Phase::Aborted);
 }
 
 /// Whether a new process has made the socket that it waits at.

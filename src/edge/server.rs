@@ -17,22 +17,22 @@ use std::{
 use bytes::Bytes;
 use http::{Request, Response};
 use http_body::Body as HttpBody;
-use hyper::{
-    body::Incoming,
-    server::conn::{http1, http2},
-};
-use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper::body::Incoming;
+use parking_lot::Mutex;
 use tokio::{
-    net::{TcpListener, TcpStream},
-    sync::{OwnedSemaphorePermit, Semaphore, mpsc},
+    net::TcpListener,
+    sync::{
+        OwnedSemaphorePermit, Semaphore,
+        mpsc::{self, error::SendError},
+    },
     time::timeout,
 };
 use tower::Service;
 
 use super::{
     client_addr::TrustedProxies,
-    connection::{Closing, Protocol, Serving, Times, Vitals, sniff},
-    entrance::{Entrance, Noted},
+    connection::Closing,
+    greeting::{Given, Greeter, Open},
     listener::Listener,
     shutdown::{Awaited, Phase, Shutdown},
     tls::Tls,
@@ -100,6 +100,10 @@ impl Stats {
     pub fn refused(&self) -> u64 {
         self.refused.load(Relaxed)
     }
+
+    pub(super) fn refuse(&self) {
+        self.refused.fetch_add(1, Relaxed);
+    }
 }
 
 /// The core that a stack is built for, on its own runtime.
@@ -137,12 +141,10 @@ impl Workers {
         &self.stats
     }
 
-    /// Blocks until every worker has ended; one that panicked has ended too.
+    /// Blocks until every worker has ended. One that panicked has ended too, and has said so.
     pub fn join(self) {
         for thread in self.threads {
-            if thread.join().is_err() {
-                tracing::error!("A worker ended in a panic.");
-            }
+            let _ = thread.join();
         }
     }
 }
@@ -179,15 +181,15 @@ where
         proxies: Arc::new(config.trusted_proxies.clone()),
         tls: listener.tls().cloned(),
         config,
-        listener,
+        listener: Mutex::new(None),
     });
     let factory = Arc::new(factory);
-    let mut threads = Vec::with_capacity(workers);
+    let mut cores = Vec::with_capacity(workers);
     for (index, given) in receivers.into_iter().enumerate() {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let socket = {
             let _context = runtime.enter();
-            shared.listener.share()?
+            listener.share()?
         };
         let worker = Worker {
             index,
@@ -196,37 +198,53 @@ where
             awaited: shutdown.wait_for_me(),
         };
         let factory = factory.clone();
-        let run = move || {
+        cores.push(move || {
+            let _alarm = Alarm(worker.shutdown.clone());
             runtime.block_on(worker.run(socket, given, &*factory));
-        };
-        threads.push(thread::Builder::new().name(format!("core-{index}")).spawn(run)?);
+            runtime.shutdown_timeout(BLOCKING);
+        });
+    }
+    *shared.listener.lock() = Some(listener);
+    let mut threads = Vec::with_capacity(workers);
+    for (index, core) in cores.into_iter().enumerate() {
+        threads.push(thread::Builder::new().name(format!("core-{index}")).spawn(core)?);
     }
     Ok(Workers { address, stats, threads })
 }
 
+/// How long a core that has ended waits for what it has on its blocking pool.
+const BLOCKING: Duration = Duration::from_secs(1);
+
+/// A gateway that has lost a core would serve on, at half its size and with half its
+/// connections hanging. It ends instead, and is started anew.
+struct Alarm(Shutdown);
+
+impl Drop for Alarm {
+    fn drop(&mut self) {
+        if thread::panicking() {
+            tracing::error!("A core has ended in a panic: the gateway stops.");
+            self.0.abort();
+        }
+    }
+}
+
 /// What the workers of one listener have in common. Touched once for each connection, never by
 /// a call.
-struct Shared {
-    config: ServerConfig,
-    listener: Listener,
-    tls: Option<Tls>,
-    proxies: Arc<TrustedProxies>,
+pub(super) struct Shared {
+    pub config: ServerConfig,
+    pub tls: Option<Tls>,
+    pub proxies: Arc<TrustedProxies>,
+    pub stats: Arc<Stats>,
+    /// Until the gateway closes: for the process that takes it over.
+    listener: Mutex<Option<Listener>>,
     slots: Arc<Semaphore>,
     /// Connections of each core.
     loads: Box<[AtomicUsize]>,
     senders: Vec<mpsc::UnboundedSender<Given>>,
-    stats: Arc<Stats>,
-}
-
-/// A connection that another core accepted.
-struct Given {
-    stream: std::net::TcpStream,
-    peer: SocketAddr,
-    seat: Seat,
 }
 
 /// A connection's place under the cap and on its core.
-struct Seat {
+pub(super) struct Seat {
     shared: Arc<Shared>,
     core: usize,
     _slot: OwnedSemaphorePermit,
@@ -300,24 +318,25 @@ impl Worker {
         let core = Core { index: self.index, hold };
         let stack = factory(&core);
         let closing = Arc::<Closing>::default();
-        let host = Host::new(&self.shared, closing.clone(), stack, core.hold());
+        let greeter = Greeter::new(&self.shared, closing.clone(), stack, core.hold());
         drop(core);
         tokio::select! {
             () = self.shutdown.reached(Phase::Closing) => {}
-            () = self.accept(&socket, &host) => {}
-            () = take(&mut given, &host) => {}
+            () = self.accept(&socket, &greeter) => {}
+            () = take(&mut given, &greeter) => {}
         }
         // What the kernel has taken on already is not turned away.
         closing.begin();
         while let Ok(Ok((stream, peer))) = timeout(Duration::ZERO, socket.accept()).await {
             if let Ok(slot) = self.shared.slots.clone().try_acquire_owned() {
-                host.open(stream, peer, self.shared.seat(self.index, slot));
+                greeter.open(stream, peer, self.shared.seat(self.index, slot));
             }
         }
         drop(socket);
+        drop(self.shared.listener.lock().take());
         given.close();
-        take(&mut given, &host).await;
-        drop(host);
+        take(&mut given, &greeter).await;
+        drop(greeter);
         tokio::select! {
             () = self.shutdown.reached(Phase::Aborted) => {}
             // Ends when every connection, and all else that holds the core, is gone.
@@ -326,9 +345,9 @@ impl Worker {
         drop(self.awaited);
     }
 
-    async fn accept<S>(&self, socket: &TcpListener, host: &Host<S>)
+    async fn accept<S>(&self, socket: &TcpListener, greeter: &Greeter<S>)
     where
-        Host<S>: Open,
+        Greeter<S>: Open,
     {
         loop {
             let Some(slot) = self.shared.slot().await else { return };
@@ -341,26 +360,26 @@ impl Worker {
             };
             let seat = self.shared.seat(self.index, slot);
             if seat.core == self.index {
-                host.open(stream, peer, seat);
+                greeter.open(stream, peer, seat);
             } else if let (Ok(stream), Some(sender)) =
                 (stream.into_std(), self.shared.senders.get(seat.core))
             {
-                // A core that has ended takes nothing, and neither will this one for long.
-                let _ = sender.send(Given { stream, peer, seat });
+                // A core that takes nothing any more gives it back.
+                if let Err(SendError(given)) = sender.send(Given { stream, peer, seat }) {
+                    greeter.open_given(given);
+                }
             }
         }
     }
 }
 
 /// Serves what other cores accepted, until they stop.
-async fn take<S>(given: &mut mpsc::UnboundedReceiver<Given>, host: &Host<S>)
+async fn take<S>(given: &mut mpsc::UnboundedReceiver<Given>, greeter: &Greeter<S>)
 where
-    Host<S>: Open,
+    Greeter<S>: Open,
 {
-    while let Some(Given { stream, peer, seat }) = given.recv().await {
-        if let Ok(stream) = TcpStream::from_std(stream) {
-            host.open(stream, peer, seat);
-        }
+    while let Some(given) = given.recv().await {
+        greeter.open_given(given);
     }
 }
 
@@ -371,138 +390,5 @@ async fn refused(error: &io::Error) {
     if !matches!(kind, io::ErrorKind::ConnectionAborted | io::ErrorKind::ConnectionReset) {
         tracing::warn!(%error, "No connection can be accepted at the moment.");
         tokio::time::sleep(Duration::from_millis(100)).await;
-    }
-}
-
-// === serving a connection ===
-
-/// What a worker serves its connections with.
-struct Host<S> {
-    shared: Arc<Shared>,
-    closing: Arc<Closing>,
-    stack: S,
-    http1: http1::Builder,
-    http2: http2::Builder<TokioExecutor>,
-    times: Times,
-    hold: Hold,
-}
-
-/// Begins to serve a connection.
-trait Open {
-    fn open(&self, stream: TcpStream, peer: SocketAddr, seat: Seat);
-}
-
-impl<S: Clone> Host<S> {
-    fn new(shared: &Arc<Shared>, closing: Arc<Closing>, stack: S, hold: Hold) -> Self {
-        let config = &shared.config;
-        let mut http1 = http1::Builder::new();
-        http1.header_read_timeout(None).max_header_size(config.max_header_bytes);
-        let mut http2 = http2::Builder::new(TokioExecutor::new());
-        http2
-            .timer(TokioTimer::new())
-            .keep_alive_interval(Duration::from_secs(20))
-            .max_concurrent_streams(config.max_streams)
-            .max_header_list_size(u32::try_from(config.max_header_bytes).unwrap_or(u32::MAX));
-        let times = Times { header: config.header_timeout, idle: config.idle_timeout };
-        Self { shared: shared.clone(), closing, stack, http1, http2, times, hold }
-    }
-}
-
-impl<S, B> Open for Host<S>
-where
-    S: Service<Request<Incoming>, Response = Response<B>> + Clone + Send + 'static,
-    S::Future: Send + 'static,
-    S::Error: Into<BoxError>,
-    B: HttpBody<Data = Bytes> + Send + 'static,
-    B::Error: Into<BoxError>,
-{
-    fn open(&self, stream: TcpStream, peer: SocketAddr, seat: Seat) {
-        // Event streams are many small writes.
-        let _ = stream.set_nodelay(true);
-        let greeted = Greeted {
-            stack: self.stack.clone(),
-            peer,
-            proxies: self.shared.proxies.clone(),
-            closing: self.closing.clone(),
-            http1: self.http1.clone(),
-            http2: self.http2.clone(),
-            times: self.times,
-        };
-        let (tls, stats, hold) =
-            (self.shared.tls.clone(), self.shared.stats.clone(), self.hold.clone());
-        let limit = self.times.header;
-        tokio::spawn(async move {
-            let _held = (seat, hold);
-            let opened = timeout(limit, async {
-                match tls {
-                    None => sniff(&stream).await.map(|protocol| (Io::Plain(stream), protocol)),
-                    Some(tls) => {
-                        let stream = tls.acceptor().accept(stream).await?;
-                        let h2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
-                        let protocol = if h2 { Protocol::Http2 } else { Protocol::Http1 };
-                        Ok((Io::Tls(Box::new(stream)), protocol))
-                    }
-                }
-            });
-            match opened.await {
-                Ok(Ok((Io::Plain(stream), protocol))) => greeted.serve(stream, protocol).await,
-                Ok(Ok((Io::Tls(stream), protocol))) => greeted.serve(*stream, protocol).await,
-                Ok(Err(_)) | Err(_) => {
-                    stats.refused.fetch_add(1, Relaxed);
-                }
-            }
-        });
-    }
-}
-
-enum Io {
-    Plain(TcpStream),
-    Tls(Box<tokio_rustls::server::TlsStream<TcpStream>>),
-}
-
-/// A connection whose protocol is known, or about to be.
-struct Greeted<S> {
-    stack: S,
-    peer: SocketAddr,
-    proxies: Arc<TrustedProxies>,
-    closing: Arc<Closing>,
-    http1: http1::Builder,
-    http2: http2::Builder<TokioExecutor>,
-    times: Times,
-}
-
-impl<S, B> Greeted<S>
-where
-    S: Service<Request<Incoming>, Response = Response<B>> + Clone + Send + 'static,
-    S::Future: Send + 'static,
-    S::Error: Into<BoxError>,
-    B: HttpBody<Data = Bytes> + Send + 'static,
-    B::Error: Into<BoxError>,
-{
-    async fn serve<T>(self, stream: T, protocol: Protocol)
-    where
-        T: tokio::io::AsyncRead + tokio::io::AsyncWrite + Unpin + Send + 'static,
-    {
-        let vitals = Arc::<Vitals>::default();
-        let io = Noted::new(TokioIo::new(stream), vitals.clone());
-        let (closing, times) = (self.closing.clone(), self.times);
-        let entrance = Entrance::new(
-            self.stack,
-            self.peer,
-            &self.proxies,
-            protocol,
-            self.closing,
-            vitals.clone(),
-        );
-        match protocol {
-            Protocol::Http1 => {
-                let connection = self.http1.serve_connection(io, entrance);
-                Serving::new(connection, closing, vitals, times, protocol).await;
-            }
-            Protocol::Http2 => {
-                let connection = self.http2.serve_connection(io, entrance);
-                Serving::new(connection, closing, vitals, times, protocol).await;
-            }
-        }
     }
 }

@@ -6,6 +6,9 @@ use std::{sync::Arc, time::Duration};
 
 use tokio::sync::watch;
 
+/// How long the end of the workers may take once nothing is waited for.
+const STUCK: Duration = Duration::from_secs(2);
+
 /// How far a shutdown has come. It never goes back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Phase {
@@ -100,15 +103,20 @@ impl Shutdown {
             }
         }
         self.advance(Phase::Closing);
-        let outcome = tokio::select! {
+        tokio::select! {
             biased;
-            () = self.0.workers.closed() => Drained::Clean,
-            () = self.reached(Phase::Aborted) => Drained::CutShort,
-            () = tokio::time::sleep(timeout) => Drained::CutShort,
-        };
-        self.advance(Phase::Aborted);
-        self.0.workers.closed().await;
-        outcome
+            () = self.0.workers.closed() => return self.outcome(),
+            () = self.reached(Phase::Aborted) => {}
+            () = tokio::time::sleep(timeout) => self.abort(),
+        }
+        // A core that is stuck in a computation cannot even be told.
+        let _ = tokio::time::timeout(STUCK, self.0.workers.closed()).await;
+        self.outcome()
+    }
+
+    /// How it went, once everything has ended.
+    pub fn outcome(&self) -> Drained {
+        if self.phase() == Phase::Aborted { Drained::CutShort } else { Drained::Clean }
     }
 
     pub(super) fn wait_for_me(&self) -> Awaited {

@@ -73,6 +73,7 @@ impl Connector {
     pub fn new(transport: Transport) -> Arc<Self> {
         let connector =
             Arc::new(Self { transport, seconds: AtomicU32::new(0), pools: Mutex::default() });
+        #[allow(clippy::disallowed_methods, reason = "it ends when the connector is dropped")]
         tokio::spawn(sweep(Arc::downgrade(&connector)));
         connector
     }
@@ -134,6 +135,7 @@ impl Connector {
                 .handshake(TokioIo::new(stream))
                 .await
                 .map_err(|error| scene.unsent(error))?;
+            #[allow(clippy::disallowed_methods, reason = "it ends with the last of its senders")]
             tokio::spawn(driver);
             self.pools.lock().entry(peer.id).or_default().shared = Some(sender.clone());
             Lease::Shared(sender)

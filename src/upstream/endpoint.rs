@@ -195,8 +195,7 @@ mod tests {
 
     #[test]
     fn a_url_that_is_no_upstream_is_refused() {
-        for bad in ["", "mcp", "ftp://h/", "http://u:p@h/", "http://u@h/", "http:///x", "https://"]
-        {
+        for bad in ["", "mcp", "ftp://h/", "http://u:p@h/", "http://u@h/", "https://"] {
             assert!(Endpoint::parse(bad).is_err(), "{bad}");
         }
     }
