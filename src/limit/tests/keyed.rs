@@ -4,7 +4,7 @@ use std::net::Ipv6Addr;
 
 use tokio::time::advance;
 
-use super::*;
+use super::{super::keys::Keys, *};
 
 /// Whether calls by `a` and `b` count for each other under a limit per `per`.
 fn shared(per: &[Dimension], a: &Subject<'_>, b: &Subject<'_>) -> bool {
@@ -148,4 +148,16 @@ async fn keys_that_owe_nothing_are_forgotten_and_no_others() {
     advance(Duration::from_secs(10)).await;
     limiter.sweep();
     assert_eq!(limiter.keys(), 0);
+}
+
+#[test]
+fn a_counter_that_somebody_holds_is_not_forgotten() {
+    // Between looking its counter up and charging it, a call must not lose it to a sweep.
+    let keys: Keys<u8> = Keys::new(9);
+    let held = keys.get_or_make(b"key", || 0).unwrap();
+    keys.forget(|_| true);
+    assert!(Arc::ptr_eq(&held, &keys.get_or_make(b"key", || 0).unwrap()));
+    drop(held);
+    keys.forget(|_| true);
+    assert_eq!(keys.len(), 0);
 }
