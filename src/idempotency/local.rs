@@ -102,14 +102,13 @@ impl Replays {
     /// Claims the key for this call, or says what has become of the call that did.
     pub fn begin(self: &Arc<Self>, claim: Claim) -> Begin {
         let now_ms = self.clock.now_ms();
-        if let Some(record) = self.records.get(&claim.scope)
-            && let Some(answer) = self.answer(&record, claim, now_ms)
-        {
+        if let Some(answer) = self.known(claim, now_ms) {
             return answer;
         }
         let cost = OVERHEAD + self.settings.max_answer as u64;
         if !self.reserve(cost) && !(self.search(now_ms) && self.reserve(cost)) {
-            return Begin::Full;
+            // The last room may have gone to this very key.
+            return self.known(claim, now_ms).unwrap_or(Begin::Full);
         }
         let settled = Arc::new(Settled::default());
         let state = State::InFlight { settled: settled.clone() };
@@ -138,6 +137,11 @@ impl Replays {
             Begin::InFlight(waiter) => waiter.wait().await,
             decided => decided,
         }
+    }
+
+    fn known(self: &Arc<Self>, claim: Claim, now_ms: u64) -> Option<Begin> {
+        let record = self.records.get(&claim.scope)?;
+        self.answer(&record, claim, now_ms)
     }
 
     /// What this record means to the claim; `None` if it is as good as absent.

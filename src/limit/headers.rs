@@ -79,3 +79,86 @@ fn name(out: &mut String, policy: &Policy) {
 fn seconds(time: Duration) -> u64 {
     time.as_secs().saturating_add(u64::from(time.subsec_nanos() > 0))
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+
+    fn snapshot(id: &str, window: Option<Duration>, remaining: u32, reset_ms: u64) -> Snapshot {
+        let policy = Arc::new(Policy { id: id.into(), quota: 60, window });
+        Snapshot { policy, remaining, reset: Duration::from_millis(reset_ms) }
+    }
+
+    fn written(fields: impl Iterator<Item = (HeaderName, HeaderValue)>) -> Vec<String> {
+        fields.map(|(name, value)| format!("{name}: {}", value.to_str().unwrap())).collect()
+    }
+
+    const MINUTE: Option<Duration> = Some(Duration::from_secs(60));
+
+    #[test]
+    fn an_answer_tells_what_is_left() {
+        let user = snapshot("user", MINUTE, 12, 5_000);
+        let one = Admitted { tightest: [Some(user.clone()), None] };
+        assert_eq!(
+            written(admitted_headers(&one)),
+            [r#"ratelimit-policy: "user";q=60;w=60"#, r#"ratelimit: "user";r=12;t=5"#]
+        );
+        let crm = snapshot("crm", Some(Duration::from_millis(1_500)), 30, 0);
+        let two = Admitted { tightest: [Some(user), Some(crm)] };
+        assert_eq!(
+            written(admitted_headers(&two)),
+            [
+                r#"ratelimit-policy: "user";q=60;w=60, "crm";q=60;w=2"#,
+                r#"ratelimit: "user";r=12;t=5, "crm";r=30;t=0"#
+            ]
+        );
+        assert_eq!(admitted_headers(&Admitted::default()).count(), 0);
+    }
+
+    #[test]
+    fn a_refusal_tells_when_to_come_back() {
+        let check = |reset_ms, retry_ms, t, retry_after| {
+            let exceeded = Exceeded {
+                snapshot: snapshot("user", MINUTE, 0, reset_ms),
+                retry_after: Duration::from_millis(retry_ms),
+            };
+            let expected = [
+                r#"ratelimit-policy: "user";q=60;w=60"#.to_owned(),
+                format!(r#"ratelimit: "user";r=0;t={t}"#),
+                format!("retry-after: {retry_after}"),
+            ];
+            assert_eq!(written(exceeded_headers(&exceeded)), expected);
+        };
+        // Rounded up, at least one, and never earlier than `t`.
+        check(5_000, 5_000, 5, 5);
+        check(5_001, 5_001, 6, 6);
+        check(1, 1, 1, 1);
+        check(0, 0, 0, 1);
+        check(9_000, 1_000, 9, 9);
+    }
+
+    #[test]
+    fn slots_have_no_window() {
+        let exceeded = Exceeded {
+            snapshot: snapshot("crm", None, 0, 1_000),
+            retry_after: Duration::from_secs(1),
+        };
+        assert_eq!(
+            written(exceeded_headers(&exceeded)),
+            [
+                r#"ratelimit-policy: "crm";q=60;qu="concurrent-requests""#,
+                r#"ratelimit: "crm";r=0;t=1"#,
+                "retry-after: 1"
+            ]
+        );
+    }
+
+    #[test]
+    fn an_id_is_written_as_a_string() {
+        let one = Admitted { tightest: [Some(snapshot(r#"a"\;q=1"#, MINUTE, 1, 1)), None] };
+        let [_, limit] = <[String; 2]>::try_from(written(admitted_headers(&one))).unwrap();
+        assert_eq!(limit, r#"ratelimit: "a\"\\;q=1";r=1;t=1"#);
+    }
+}

@@ -75,13 +75,13 @@ pub(super) struct Keys<V> {
     map: DashMap<Box<[u8]>, Arc<V>>,
     len: AtomicUsize,
     max: usize,
-    /// When a full map was last searched for what may be forgotten.
-    searched: AtomicU64,
+    /// Before this time, a full map is not searched again for what may be forgotten.
+    next_search: AtomicU64,
 }
 
 impl<V> Keys<V> {
     pub fn new(max: usize) -> Self {
-        Self { map: DashMap::new(), len: AtomicUsize::new(0), max, searched: AtomicU64::new(0) }
+        Self { map: DashMap::new(), len: AtomicUsize::new(0), max, next_search: AtomicU64::new(0) }
     }
 
     /// The counter of `key`, made if there is none; `None` if there is no room for another.
@@ -116,11 +116,12 @@ impl<V> Keys<V> {
     /// Whether a full map is worth searching again: once in a second, by one thread.
     pub fn search_due(&self, now: u64) -> bool {
         const SECOND: u64 = 1_000_000_000;
-        let last = self.searched.load(Ordering::Relaxed);
-        (last == 0 || now.saturating_sub(last) >= SECOND)
+        let next = self.next_search.load(Ordering::Relaxed);
+        let order = Ordering::Relaxed;
+        now >= next
             && self
-                .searched
-                .compare_exchange(last, now.max(1), Ordering::Relaxed, Ordering::Relaxed)
+                .next_search
+                .compare_exchange(next, now.saturating_add(SECOND), order, order)
                 .is_ok()
     }
 
