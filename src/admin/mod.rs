@@ -116,8 +116,10 @@ async fn accept(
     match listener.accept().await {
         Ok((stream, _)) => Some((stream, slot)),
         Err(error) => {
-            let error: &dyn std::error::Error = &error;
-            tracing::warn!(error, "The admin listener cannot accept a connection");
+            tracing::warn!(
+                error = &error as &dyn std::error::Error,
+                "The admin listener cannot accept a connection"
+            );
             // Out of descriptors, most likely: without a pause this would be a busy loop.
             tokio::time::sleep(Duration::from_millis(100)).await;
             None
@@ -145,8 +147,10 @@ async fn connection(stream: TcpStream, state: Arc<AdminState>, mut stopped: watc
         }
     };
     if let Err(error) = result {
-        let error: &dyn std::error::Error = &error;
-        tracing::debug!(error, "A connection to the admin listener has failed");
+        tracing::debug!(
+            error = &error as &dyn std::error::Error,
+            "A connection to the admin listener has failed"
+        );
     }
 }
 

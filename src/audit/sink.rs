@@ -162,8 +162,10 @@ impl Sink {
             }
             Err(error) => {
                 if !mem::replace(&mut self.down, true) {
-                    let error: &dyn std::error::Error = &error;
-                    tracing::error!(error, "The audit log cannot be written");
+                    tracing::error!(
+                        error = &error as &dyn std::error::Error,
+                        "The audit log cannot be written"
+                    );
                 }
                 Err(AuditError::Unavailable)
             }

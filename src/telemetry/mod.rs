@@ -132,8 +132,10 @@ impl Telemetry {
         if let Some(exporter) = &self.exporter
             && let Err(error) = exporter.processor.shutdown_with_timeout(timeout)
         {
-            let error: &dyn std::error::Error = &error;
-            tracing::warn!(error, "Some traces could not be exported before the end");
+            tracing::warn!(
+                error = &error as &dyn std::error::Error,
+                "Some traces could not be exported before the end"
+            );
         }
     }
 
