@@ -114,7 +114,7 @@ impl Metrics {
         let tenant = facts.tenant.as_ref().map(|tenant| self.tenants.label(tenant.as_str()));
         let exemplar = |span_id| self.exemplar(&facts.trace, span_id);
         // What the guard turned away, and what the gateway asks of its own, is no operation.
-        if facts.entered {
+        if facts.entered || facts.method.is_some() {
             self.server.with(Operation::of_exchange(facts, tenant), |series| {
                 series.observe(took, exemplar(facts.trace.span_id));
             });

@@ -49,7 +49,8 @@ async fn answer(request: Request<Incoming>) -> Response<Body> {
         }
         "/pid" => Response::new(Body::from(std::process::id().to_string())),
         "/who" => {
-            let ClientAddr(address, _) = request.extensions().get().unwrap();
+            let crate::model::call::ClientAddr { ip: address, .. } =
+                request.extensions().get().unwrap();
             Response::new(Body::from(address.to_string()))
         }
         _ => match read_body(request.into_body(), 16, Duration::from_millis(200)).await {
