@@ -57,6 +57,9 @@ impl<T: FromNode> FromNode for Named<T> {
 impl Node {
     /// Records that something else was expected here.
     pub fn wrong_type(&self, expected: &str, faults: &mut Faults) {
+        if self.value == Value::Unknown {
+            return;
+        }
         let message = format!("expected {expected}, found {}", self.describe());
         faults.add(FaultCode::WrongType, &self.at, message);
     }

@@ -94,7 +94,7 @@ fn in_the_open(node: &Node, faults: &mut Faults) {
 
 impl RawKey {
     fn read(node: &Node, faults: &mut Faults) -> Option<Self> {
-        if !matches!(&node.value, Value::Map(_)) {
+        if !matches!(&node.value, Value::Map(_) | Value::Unknown) {
             in_the_open(node, faults);
             return None;
         }

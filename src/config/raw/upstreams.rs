@@ -204,6 +204,7 @@ impl RawHeader {
     fn read(name: Spanned<String>, node: &Node, faults: &mut Faults) -> Option<Self> {
         let value = match &node.value {
             Value::Text(text) => RawHeaderValue::Text(text.clone()),
+            Value::Unknown => return None,
             Value::Map(_) => RawHeaderValue::Secret(SecretRef::from_node(node, faults)?),
             _ => {
                 // A number would be sent as it happens to be written.
