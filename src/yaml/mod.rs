@@ -16,7 +16,7 @@ use crate::fault::Span;
 pub use expand::{Env, expand};
 pub use names::{VERSION, check_name};
 pub use parse::parse;
-pub use read::{FromNode, MapReader, Named, Spanned, Words, parsed, report_duplicates};
+pub use read::{FromNode, MapReader, Spanned, Words, parsed};
 pub use units::{ByteSize, Rate, duration_text};
 
 /// A value and its place.

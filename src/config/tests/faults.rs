@@ -178,6 +178,10 @@ fn a_caller_has_a_key_that_is_not_in_the_file() {
     check_caller(&[
         ("{ keys: [hunter2], tenant: acme }", &format!("C003 4:18 {key}")),
         ("{ keys: hunter2, tenant: acme }", &format!("C003 4:17 {key}")),
+        (
+            "{ tenant: acme, tenant: acme, keys: [{ env: GATE_KEY }] }",
+            "Y003 4:25 `tenant` stands here twice",
+        ),
         ("{ tenant: acme }", "Y005 4:9 `keys` is missing"),
         ("{ keys: [], tenant: acme }", "Y007 4:17 without a key nobody can call"),
         (

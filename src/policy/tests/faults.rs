@@ -317,6 +317,7 @@ fn nothing_is_said_twice_in_any_files() {
     let rule = |scope: &str| policy(scope, &["{ id: same, effect: allow }"]);
     let limit = in_limits("{ id: same, per: [tool], rate: 1/1s }");
     let tool = in_tools("{ risk: read_low }");
+    let again = tool.clone();
     let default =
         "version: hangu/v1\nkind: Tools\nupstreams: { crm: { default: { risk: read_low } } }";
     let employee = "version: hangu/v1\nkind: Directory\nemployees: { E1: { tenant: acme } }";
@@ -331,8 +332,25 @@ fn nothing_is_said_twice_in_any_files() {
     ] {
         assert_eq!(both(&a, &b), (vec![expected.to_owned()], vec![1]), "{a}");
     }
+    // Also within one file, and where the second says the same.
+    let (_, faults) = Policies::compile(vec![file("a.yaml", &format!("{again}---\n{again}"))]);
+    assert_eq!(told(&faults), ["P004 13:7 `crm/x` is classified twice"]);
     // Two tenants know nothing of each other.
     assert!(both(&rule("{ tenant: a }"), &rule("{ tenant: b }")).0.is_empty());
+}
+
+#[test]
+fn what_is_commented_out_leaves_nothing_behind() {
+    for text in [
+        "version: hangu/v1\nkind: Policy\nscope: platform\nrules:\nlimits:\n",
+        "version: hangu/v1\nkind: Tools\nupstreams:\n  crm:\n    tools:\n",
+        "version: hangu/v1\nkind: Directory\nemployees:\n",
+    ] {
+        assert_eq!(faults(text), Vec::<String>::new(), "{text}");
+    }
+    // Where nothing would mean everything, it is refused.
+    let told = faults(&in_rules("{ id: a, effect: allow, roles: }"));
+    assert_eq!(told, ["Y006 5:34 expected a list, found nothing"]);
 }
 
 #[test]
