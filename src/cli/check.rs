@@ -105,3 +105,6 @@ fn surroundings(loaded: &Loaded) -> Option<Surroundings> {
     });
     Some(Surroundings { callers: callers.collect(), upstreams: upstreams.collect() })
 }
+
+#[cfg(test)]
+mod tests;

@@ -262,8 +262,6 @@ impl Compiler {
         }
         for (name, class) in tools.tools {
             match classes.tools.get(&name) {
-                // Within one mapping this was reported as a duplicate key.
-                Some(first) if first.at.source == class.at.source => {}
                 Some(first) => {
                     let what = format!("`{upstream}/{name}` is classified twice");
                     twice(what, &class.at, &first.at);

@@ -69,9 +69,14 @@ pub struct Decision<'v> {
     pub rule: Option<&'v Arc<Rule>>,
 }
 
-/// Views by caller and roles. Read without a lock; a new view replaces the whole.
-#[derive(Debug, Default)]
-struct Memo(ArcSwap<HashMap<CallerId, Views>>);
+/// The views of one scope.
+#[derive(Debug)]
+struct Memo {
+    /// Callers that some rule of the scope names. All others are one and the same to policy.
+    named: HashSet<CallerId>,
+    /// By caller and roles. Read without a lock; a new view replaces the whole.
+    views: ArcSwap<HashMap<CallerId, Views>>,
+}
 
 #[derive(Debug, Clone, Default)]
 struct Views {
@@ -105,11 +110,15 @@ impl Set {
             .iter()
             .map(|subject| format!("{}/{}", subject.upstream, subject.name).into())
             .collect();
-        let tenants = policies.tenants.keys().map(|t| (t.clone(), Memo::default())).collect();
+        let platform = Memo::new(&policies.platform.callers, None);
+        let tenants = policies.tenants.iter().map(|(tenant, own)| {
+            (tenant.clone(), Memo::new(&policies.platform.callers, Some(&own.callers)))
+        });
+        let tenants = tenants.collect();
         let selected = policies.selectors.iter().map(|_| OnceLock::new()).collect();
         let visible = Mutex::default();
         let bound = Arc::new(Bound { policies, tools, names, classified, selected, visible });
-        Self { bound, platform: Memo::default(), tenants }
+        Self { bound, platform, tenants }
     }
 
     pub fn revision(&self) -> &Arc<str> {
@@ -136,14 +145,10 @@ impl Set {
     }
 
     fn look(&self, tenant: &TenantId, viewer: Viewer<'_>) -> Arc<View> {
-        let policies = &self.bound.policies;
-        let own = policies.tenants.get(tenant);
         let memo = self.tenants.get(tenant).unwrap_or(&self.platform);
-        let named = policies.platform.callers.contains(viewer.caller)
-            || own.is_some_and(|own| own.callers.contains(viewer.caller));
-        // Callers that no rule names are one and the same to policy.
-        let slot = if named { viewer.caller.as_str() } else { "" };
+        let slot = if memo.named.contains(viewer.caller) { viewer.caller.as_str() } else { "" };
         memo.find(slot, viewer.roles).unwrap_or_else(|| {
+            let own = self.bound.policies.tenants.get(tenant);
             let view = Arc::new(View::new(self.bound.clone(), own, viewer));
             memo.keep(slot, viewer.roles, &view);
             view
@@ -154,9 +159,14 @@ impl Set {
 // === impl Memo ===
 
 impl Memo {
+    fn new(platform: &HashSet<CallerId>, own: Option<&HashSet<CallerId>>) -> Self {
+        let named = platform.iter().chain(own.into_iter().flatten()).cloned().collect();
+        Self { named, views: ArcSwap::default() }
+    }
+
     fn find(&self, slot: &str, roles: Option<&Roles>) -> Option<Arc<View>> {
-        let memo = self.0.load();
-        let views = memo.get(slot)?;
+        let views = self.views.load();
+        let views = views.get(slot)?;
         match roles {
             Some(roles) => views.employees.get(roles).cloned(),
             None => views.key.clone(),
@@ -164,19 +174,19 @@ impl Memo {
     }
 
     fn keep(&self, slot: &str, roles: Option<&Roles>, view: &Arc<View>) {
-        self.0.rcu(|memo| {
-            let mut memo = HashMap::clone(memo);
-            if memo.values().map(|views| views.employees.len()).sum::<usize>() >= MAX_VIEWS {
-                memo.clear();
+        self.views.rcu(|all| {
+            let mut all = HashMap::clone(all);
+            if all.values().map(|views| views.employees.len()).sum::<usize>() >= MAX_VIEWS {
+                all.clear();
             }
-            let views = memo.entry(CallerId::new(slot)).or_default();
+            let views = all.entry(CallerId::new(slot)).or_default();
             match roles {
                 Some(roles) => {
                     views.employees.insert(roles.clone(), view.clone());
                 }
                 None => views.key = Some(view.clone()),
             }
-            memo
+            all
         });
     }
 }

@@ -1,7 +1,8 @@
 //! Globs over tools: `upstream/name`.
 //!
 //! `*` stands for anything, also for `/`; `?`, `[…]` and `{…,…}` are as everywhere. Upper and
-//! lower case differ. Most globs are a name, a beginning or an end, and cost no more than that.
+//! lower case differ. Most globs know `*` alone, and are compared piece by piece; an expression is
+//! compiled for the others only.
 
 use globset::{GlobBuilder, GlobMatcher};
 
@@ -23,9 +24,9 @@ pub struct ToolGlob {
 enum Pattern {
     Any,
     Exactly(Box<str>),
-    Beginning(Box<str>),
-    End(Box<str>),
-    Glob(GlobMatcher),
+    /// What stands before, between and behind the `*`s: at least two pieces.
+    Pieces(Box<[Box<str>]>),
+    Expression(Box<GlobMatcher>),
 }
 
 impl ToolGlob {
@@ -72,15 +73,26 @@ impl ToolGlob {
         match (&self.pattern, &other.pattern) {
             (Pattern::Any, _) => true,
             (_, Pattern::Exactly(name)) => self.matches(name),
-            (Pattern::Beginning(wide), Pattern::Beginning(narrow)) => narrow.starts_with(&**wide),
-            (Pattern::End(wide), Pattern::End(narrow)) => narrow.ends_with(&**wide),
-            // What stands before its first wildcard stands in all that it matches.
-            (Pattern::Beginning(wide), Pattern::Glob(_)) => {
-                let plain = other.text.split(['*', '?', '[', '{', '\\']).next().unwrap_or("");
-                plain.starts_with(&**wide)
-            }
+            (Pattern::Pieces(wide), _) => match &**wide {
+                [beginning, end] if end.is_empty() => {
+                    other.plain_beginning().starts_with(&**beginning)
+                }
+                [beginning, end] if beginning.is_empty() => other.plain_end().ends_with(&**end),
+                _ => false,
+            },
             _ => false,
         }
+    }
+
+    /// What stands before its first wildcard, and so at the beginning of all that it matches.
+    fn plain_beginning(&self) -> &str {
+        self.text.split(WILD).next().unwrap_or_default()
+    }
+
+    /// What stands behind its last wildcard. Where that is the end of a class or a choice, the
+    /// rest of it is not looked into.
+    fn plain_end(&self) -> &str {
+        self.text.rsplit(WILD).next().unwrap_or_default()
     }
 
     /// The upstream, where the glob names exactly one.
@@ -98,35 +110,51 @@ impl FromNode for ToolGlob {
     }
 }
 
+/// What makes a glob more than a name.
+const WILD: [char; 7] = ['*', '?', '[', ']', '{', '}', '\\'];
+
 impl Pattern {
     fn new(text: &str) -> Result<Self, String> {
-        let plain = |text: &str| !text.contains(['*', '?', '[', ']', '{', '}', '\\']);
-        Ok(match (text.strip_prefix('*'), text.strip_suffix('*')) {
-            // Every tool has a slash in its full name.
-            _ if text == "*" || text == "*/*" => Pattern::Any,
-            _ if plain(text) => Pattern::Exactly(text.into()),
-            (_, Some(beginning)) if plain(beginning) => Pattern::Beginning(beginning.into()),
-            (Some(end), _) if plain(end) => Pattern::End(end.into()),
-            _ => Pattern::Glob(
-                GlobBuilder::new(text)
-                    .literal_separator(false)
-                    .backslash_escape(true)
-                    .build()
-                    .map_err(|error| format!("is no glob: {}", error.kind()))?
-                    .compile_matcher(),
-            ),
-        })
+        // Every tool has a slash in its full name.
+        if text == "*" || text == "*/*" {
+            return Ok(Pattern::Any);
+        }
+        if !text.contains(WILD) {
+            return Ok(Pattern::Exactly(text.into()));
+        }
+        if !text.contains(|c| c != '*' && WILD.contains(&c)) {
+            return Ok(Pattern::Pieces(text.split('*').map(Box::from).collect()));
+        }
+        let glob = GlobBuilder::new(text)
+            .literal_separator(false)
+            .backslash_escape(true)
+            .build()
+            .map_err(|error| format!("is no glob: {}", error.kind()))?;
+        Ok(Pattern::Expression(Box::new(glob.compile_matcher())))
     }
 
     fn matches(&self, text: &str) -> bool {
         match self {
             Pattern::Any => true,
             Pattern::Exactly(name) => **name == *text,
-            Pattern::Beginning(beginning) => text.starts_with(&**beginning),
-            Pattern::End(end) => text.ends_with(&**end),
-            Pattern::Glob(glob) => glob.is_match(text),
+            Pattern::Pieces(pieces) => matches_pieces(pieces, text),
+            Pattern::Expression(glob) => glob.is_match(text),
         }
     }
+}
+
+fn matches_pieces(pieces: &[Box<str>], text: &str) -> bool {
+    let [beginning, between @ .., end] = pieces else { return false };
+    let rest = text.strip_prefix(&**beginning).and_then(|rest| rest.strip_suffix(&**end));
+    let Some(mut rest) = rest else { return false };
+    // Taking each piece where it comes first leaves the most for those behind it.
+    for piece in between {
+        match rest.split_once(&**piece) {
+            Some((_, behind)) => rest = behind,
+            None => return false,
+        }
+    }
+    true
 }
 
 #[cfg(test)]
@@ -155,6 +183,9 @@ mod tests {
             ("*/*[Ss]hell*", &["a/shell", "a/PowerShell.run"], &["a/sell"]),
             ("crm/\\*", &["crm/*"], &["crm/a"]),
             ("crm/A", &["crm/A"], &["crm/a"]),
+            ("crm/a*a", &["crm/aa", "crm/aba"], &["crm/a"]),
+            ("crm/*ab*ab*", &["crm/abab", "crm/xabyabz"], &["crm/ab", "crm/aab"]),
+            ("crm/**b", &["crm/b", "crm/ab"], &["crm/a"]),
         ] {
             let glob = glob(text).unwrap();
             for hit in hits {
@@ -191,6 +222,9 @@ mod tests {
             ("crm/a*", "crm/*", false),
             ("crm/a*", "crm/?b", false),
             ("*/run", "crm/run", true),
+            ("*/*run", "*/*[x]run", false),
+            ("*/run", "*/{run,xrun}", false),
+            ("crm/a*b", "crm/a*b*b", false),
             ("*/run", "*/rerun", false),
             ("*/[ab]", "*/[ab]", true),
             ("*/[ab]", "*/a", false),

@@ -66,7 +66,13 @@ impl Reason {
     }
 }
 
-/// Proof that policy lets something through. Only a [`View`] can make one.
+/// Proof that policy lets something through. Only a [`View`] can make one:
+///
+/// ```compile_fail,E0451
+/// fn forge(view: std::sync::Arc<hangu::policy::View>) -> hangu::policy::Permit {
+///     hangu::policy::Permit { view, tool: None }
+/// }
+/// ```
 #[derive(Debug, Clone)]
 pub struct Permit {
     view: Arc<View>,

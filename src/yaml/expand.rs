@@ -17,6 +17,7 @@ pub fn expand(node: &mut Node, env: Env<'_>, faults: &mut Faults) {
                 Ok(new) => *text = new,
                 Err((code, message)) => {
                     faults.add(code, &node.at, message);
+                    node.value = Value::Unknown;
                 }
             }
             node.expanded = true;

@@ -1,6 +1,6 @@
 //! YAML as operators write it: strict, and with the place of every key and value.
 //!
-//! A text becomes a tree of [`Node`]s first; [`read`] turns nodes into types and gathers what is
+//! A text becomes a tree of [`Node`]s first; `read` turns nodes into types and gathers what is
 //! wrong. Booleans are `true` and `false` only, merge keys are refused, aliases are bounded.
 //! Nothing here knows any file's keys, only the
 //! names of callers, roles and the like that several files speak of.
@@ -16,7 +16,7 @@ use crate::fault::Span;
 pub use expand::{Env, expand};
 pub use names::{VERSION, check_name};
 pub use parse::parse;
-pub use read::{FromNode, MapReader, Named, Spanned, Words, parsed, report_duplicates};
+pub use read::{FromNode, MapReader, Spanned, Words, parsed};
 pub use units::{ByteSize, Rate, duration_text};
 
 /// A value and its place.
@@ -40,6 +40,8 @@ pub enum Value {
     Text(String),
     Seq(Vec<Node>),
     Map(Vec<Entry>),
+    /// Nobody knows, and that was reported: whoever reads it adds nothing.
+    Unknown,
 }
 
 /// A key and its value.
@@ -54,7 +56,7 @@ impl Node {
     /// What the value is, in words: for "expected …, found …".
     pub fn describe(&self) -> &'static str {
         match &self.value {
-            Value::Null => "nothing",
+            Value::Null | Value::Unknown => "nothing",
             Value::Bool(_) => "a truth value",
             Value::Int(_) | Value::Float(_) => "a number",
             Value::Text(_) => "a text",

@@ -62,7 +62,7 @@ fn span(source: &Arc<Source>, location: Location) -> Span {
         source: source.clone(),
         line: number(location.line()),
         column: number(location.column()),
-        length: number(u64::from(location.span().len())),
+        length: number(location.span().len()),
     }
 }
 

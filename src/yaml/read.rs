@@ -3,7 +3,12 @@
 //! A reader answers `None` for what it could not read and has then recorded why; its caller goes
 //! on with the rest.
 
-use std::{collections::HashMap, net::SocketAddr, num::IntErrorKind, time::Duration};
+use std::{
+    collections::{HashMap, HashSet},
+    net::SocketAddr,
+    num::IntErrorKind,
+    time::Duration,
+};
 
 use super::{ByteSize, Entry, Node, Rate, Value, units};
 use crate::fault::{FaultCode, Faults, Span, nearest};
@@ -32,31 +37,12 @@ impl<T: FromNode> FromNode for Spanned<T> {
     }
 }
 
-/// A mapping whose keys are names that the operator chose, in the order of the file.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Named<T>(pub Vec<(Spanned<String>, T)>);
-
-impl<T> Default for Named<T> {
-    fn default() -> Self {
-        Self(Vec::new())
-    }
-}
-
-impl<T: FromNode> FromNode for Named<T> {
-    fn from_node(node: &Node, faults: &mut Faults) -> Option<Self> {
-        let entries = node.entries(faults)?;
-        report_duplicates(entries, faults);
-        let read = entries.iter().filter_map(|entry| {
-            let name = Spanned::new(entry.key.clone(), &entry.key_at);
-            Some((name, T::from_node(&entry.value, faults)?))
-        });
-        Some(Self(read.collect()))
-    }
-}
-
 impl Node {
     /// Records that something else was expected here.
     pub fn wrong_type(&self, expected: &str, faults: &mut Faults) {
+        if self.value == Value::Unknown {
+            return;
+        }
         let message = format!("expected {expected}, found {}", self.describe());
         faults.add(FaultCode::WrongType, &self.at, message);
     }
@@ -82,7 +68,7 @@ impl Node {
     /// The mapping's keys, one by one.
     pub fn map(&self, faults: &mut Faults) -> Option<MapReader<'_>> {
         let entries = self.entries(faults)?;
-        Some(MapReader { at: &self.at, entries, known: Vec::new() })
+        Some(MapReader { at: &self.at, entries, known: Vec::new(), later: Vec::new() })
     }
 
     pub fn entries(&self, faults: &mut Faults) -> Option<&[Entry]> {
@@ -93,6 +79,23 @@ impl Node {
                 None
             }
         }
+    }
+
+    /// The entries of a mapping whose keys are names that the operator chose, each once. With
+    /// nothing behind its colon it has none: all of it may be commented out.
+    pub fn named(&self, faults: &mut Faults) -> Vec<&Entry> {
+        if self.value == Value::Null {
+            return Vec::new();
+        }
+        let entries = self.entries(faults).unwrap_or_default();
+        report_duplicates(entries, faults);
+        let mut seen = HashSet::with_capacity(entries.len());
+        entries.iter().filter(|entry| seen.insert(entry.key.as_str())).collect()
+    }
+
+    /// The items of a list that may have none, and then be left out behind its colon.
+    pub fn list(&self, faults: &mut Faults) -> &[Node] {
+        if self.value == Value::Null { &[] } else { self.items(faults).unwrap_or_default() }
     }
 
     pub fn items(&self, faults: &mut Faults) -> Option<&[Node]> {
@@ -193,6 +196,8 @@ pub struct MapReader<'n> {
     pub at: &'n Span,
     entries: &'n [Entry],
     known: Vec<&'static str>,
+    /// Neither unknown nor worth suggesting.
+    later: Vec<&'static str>,
 }
 
 impl<'n> MapReader<'n> {
@@ -239,19 +244,15 @@ impl<'n> MapReader<'n> {
                 faults.add(FaultCode::NotInThisVersion, &entry.key_at, message);
             }
         }
-        // Not suggested for a misspelt key, but not unknown either.
-        self.entries_ignored(keys);
-    }
-
-    fn entries_ignored(&mut self, keys: &[&'static str]) {
-        self.known.extend_from_slice(keys);
+        self.later.extend_from_slice(keys);
     }
 
     /// Reports keys that nobody asked for, and keys that stand there twice.
     pub fn finish(self, faults: &mut Faults) {
         report_duplicates(self.entries, faults);
         for entry in self.entries {
-            if !self.known.contains(&entry.key.as_str()) {
+            let key = entry.key.as_str();
+            if !self.known.contains(&key) && !self.later.contains(&key) {
                 let message = format!("unknown key `{}`", entry.key);
                 let fault = faults.add(FaultCode::UnknownKey, &entry.key_at, message);
                 fault.did_you_mean(&entry.key, self.known.iter().copied());
@@ -260,8 +261,7 @@ impl<'n> MapReader<'n> {
     }
 }
 
-/// Reports keys that stand in a mapping twice.
-pub fn report_duplicates(entries: &[Entry], faults: &mut Faults) {
+fn report_duplicates(entries: &[Entry], faults: &mut Faults) {
     let mut seen: HashMap<&str, &Span> = HashMap::with_capacity(entries.len());
     for entry in entries {
         if let Some(first) = seen.insert(&entry.key, &entry.key_at) {

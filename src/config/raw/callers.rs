@@ -4,7 +4,7 @@ use super::SecretRef;
 use crate::{
     fault::{FaultCode, Faults, Span},
     model::caller::{CallerId, EmployeeId, Role, TenantId},
-    yaml::{Entry, MapReader, Node, Spanned, Value, check_name, report_duplicates},
+    yaml::{Entry, MapReader, Node, Spanned, Value, check_name},
 };
 
 #[derive(Debug)]
@@ -44,12 +44,12 @@ pub struct RawEmployee {
 }
 
 pub(super) fn read(map: &mut MapReader<'_>, faults: &mut Faults) -> Vec<RawCaller> {
-    let Some(entries) = map.required_node("callers", faults).and_then(|node| node.entries(faults))
-    else {
-        return Vec::new();
-    };
-    report_duplicates(entries, faults);
-    entries.iter().filter_map(|entry| RawCaller::read(entry, faults)).collect()
+    let Some(node) = map.required_node("callers", faults) else { return Vec::new() };
+    let entries = node.named(faults);
+    if entries.is_empty() && matches!(node.value, Value::Null | Value::Map(_)) {
+        faults.add(FaultCode::BadValue, &node.at, "without a caller nobody can call");
+    }
+    entries.into_iter().filter_map(|entry| RawCaller::read(entry, faults)).collect()
 }
 
 impl RawCaller {
@@ -94,7 +94,7 @@ fn in_the_open(node: &Node, faults: &mut Faults) {
 
 impl RawKey {
     fn read(node: &Node, faults: &mut Faults) -> Option<Self> {
-        if !matches!(&node.value, Value::Map(_)) {
+        if !matches!(&node.value, Value::Map(_) | Value::Unknown) {
             in_the_open(node, faults);
             return None;
         }

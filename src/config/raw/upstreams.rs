@@ -7,7 +7,7 @@ use crate::{
     fault::{FaultCode, Faults, Span},
     mcp::Version,
     model::server::DialectKind,
-    yaml::{ByteSize, Entry, FromNode, MapReader, Node, Spanned, Value, Words, report_duplicates},
+    yaml::{ByteSize, Entry, FromNode, MapReader, Node, Spanned, Value, Words},
 };
 
 #[derive(Debug)]
@@ -73,13 +73,9 @@ const PROTOCOLS: Words<Option<Version>> = Words {
 const HEADER_OPTION: &str = "mcp.headers.";
 
 pub(super) fn read(map: &mut MapReader<'_>, faults: &mut Faults) -> Vec<RawUpstream> {
-    let Some(entries) =
-        map.required_node("upstreams", faults).and_then(|node| node.entries(faults))
-    else {
-        return Vec::new();
-    };
-    report_duplicates(entries, faults);
-    entries.iter().filter_map(|entry| RawUpstream::read(entry, faults)).collect()
+    let entries = map.required_node("upstreams", faults).map(|node| node.named(faults));
+    let entries = entries.unwrap_or_default().into_iter();
+    entries.filter_map(|entry| RawUpstream::read(entry, faults)).collect()
 }
 
 impl RawUpstream {
@@ -145,17 +141,12 @@ fn read_urls(map: &mut MapReader<'_>, faults: &mut Faults) -> Vec<Spanned<String
 }
 
 fn read_headers(map: &mut MapReader<'_>, faults: &mut Faults) -> Vec<RawHeader> {
-    let Some(entries) = map.node("headers").and_then(|node| node.entries(faults)) else {
-        return Vec::new();
-    };
-    report_duplicates(entries, faults);
-    entries
-        .iter()
-        .filter_map(|entry| {
-            let name = Spanned::new(entry.key.clone(), &entry.key_at);
-            RawHeader::read(name, &entry.value, faults)
-        })
-        .collect()
+    let entries = map.node("headers").map(|node| node.named(faults)).unwrap_or_default();
+    let read = entries.into_iter().filter_map(|entry| {
+        let name = Spanned::new(entry.key.clone(), &entry.key_at);
+        RawHeader::read(name, &entry.value, faults)
+    });
+    read.collect()
 }
 
 /// Server options in the form of enterprise gateways: a mapping, or a list of `NAME=VALUE`.
@@ -164,9 +155,7 @@ fn read_options(map: &mut MapReader<'_>, faults: &mut Faults) -> Vec<RawHeader> 
     if let Value::Seq(items) = &node.value {
         return items.iter().filter_map(|item| read_property(item, faults)).collect();
     }
-    let Some(entries) = node.entries(faults) else { return Vec::new() };
-    report_duplicates(entries, faults);
-    let read = entries.iter().filter_map(|entry| {
+    let read = node.named(faults).into_iter().filter_map(|entry| {
         let name = option_header(&entry.key, &entry.key_at, faults)?;
         RawHeader::read(Spanned::new(name, &entry.key_at), &entry.value, faults)
     });
@@ -204,6 +193,7 @@ impl RawHeader {
     fn read(name: Spanned<String>, node: &Node, faults: &mut Faults) -> Option<Self> {
         let value = match &node.value {
             Value::Text(text) => RawHeaderValue::Text(text.clone()),
+            Value::Unknown => return None,
             Value::Map(_) => RawHeaderValue::Secret(SecretRef::from_node(node, faults)?),
             _ => {
                 // A number would be sent as it happens to be written.

@@ -26,13 +26,9 @@ pub struct Employee {
 }
 
 pub(super) fn read(map: &mut MapReader<'_>, faults: &mut Faults) -> Vec<Employee> {
-    let Some(entries) =
-        map.required_node("employees", faults).and_then(|node| node.entries(faults))
-    else {
-        return Vec::new();
-    };
-    crate::yaml::report_duplicates(entries, faults);
-    entries.iter().filter_map(|entry| Employee::read(entry, faults)).collect()
+    let entries = map.required_node("employees", faults).map(|node| node.named(faults));
+    let entries = entries.unwrap_or_default().into_iter();
+    entries.filter_map(|entry| Employee::read(entry, faults)).collect()
 }
 
 impl Employee {

@@ -100,15 +100,15 @@ impl PolicyDocument {
         let scope = map.required_node("scope", faults).and_then(|node| Scope::read(node, faults));
         // Rules of an unreadable scope are read all the same, for their own faults.
         let scope = scope.unwrap_or(Scope::Platform);
-        let mut read = Self { rules: Vec::new(), limits: Vec::new() };
-        if let Some(items) = map.node("rules").and_then(|node| node.items(faults)) {
-            read.rules = items.iter().filter_map(|node| Rule::read(node, &scope, faults)).collect();
+        let rules = map.node("rules").map(|node| node.list(faults)).unwrap_or_default();
+        let limits = map.node("limits").map(|node| node.list(faults)).unwrap_or_default();
+        Self {
+            rules: rules.iter().filter_map(|node| Rule::read(node, &scope, faults)).collect(),
+            limits: limits
+                .iter()
+                .filter_map(|node| LimitRule::read(node, &scope, faults))
+                .collect(),
         }
-        if let Some(items) = map.node("limits").and_then(|node| node.items(faults)) {
-            read.limits =
-                items.iter().filter_map(|node| LimitRule::read(node, &scope, faults)).collect();
-        }
-        read
     }
 }
 

@@ -51,13 +51,9 @@ const PINS: Words<()> = Words {
 const MAX_NAME: usize = 256;
 
 pub(super) fn read(map: &mut MapReader<'_>, faults: &mut Faults) -> Vec<UpstreamTools> {
-    let Some(entries) =
-        map.required_node("upstreams", faults).and_then(|node| node.entries(faults))
-    else {
-        return Vec::new();
-    };
-    crate::yaml::report_duplicates(entries, faults);
-    entries.iter().filter_map(|entry| UpstreamTools::read(entry, faults)).collect()
+    let entries = map.required_node("upstreams", faults).map(|node| node.named(faults));
+    let entries = entries.unwrap_or_default().into_iter();
+    entries.filter_map(|entry| UpstreamTools::read(entry, faults)).collect()
 }
 
 impl UpstreamTools {
@@ -75,14 +71,12 @@ impl UpstreamTools {
         let default = map
             .entry("default")
             .and_then(|entry| ToolClass::read(&entry.value, &entry.key_at, faults));
-        let mut tools = Vec::new();
-        if let Some(entries) = map.node("tools").and_then(|node| node.entries(faults)) {
-            crate::yaml::report_duplicates(entries, faults);
-            for tool in entries {
-                check_length(&tool.key, &tool.key_at, faults);
-                if let Some(class) = ToolClass::read(&tool.value, &tool.key_at, faults) {
-                    tools.push((tool.key.as_str().into(), class));
-                }
+        let entries = map.node("tools").map(|node| node.named(faults)).unwrap_or_default();
+        let mut tools = Vec::with_capacity(entries.len());
+        for tool in entries {
+            check_length(&tool.key, &tool.key_at, faults);
+            if let Some(class) = ToolClass::read(&tool.value, &tool.key_at, faults) {
+                tools.push((tool.key.as_str().into(), class));
             }
         }
         map.finish(faults);
