@@ -50,6 +50,10 @@ impl File {
         let mut tail = Tail::read(path)?;
         if tail.torn {
             // Another process may be in the middle of a line, when it hands over to this one.
+            #[expect(
+                clippy::disallowed_methods,
+                reason = "at the start, before anything is served"
+            )]
             std::thread::sleep(Duration::from_millis(20));
             tail = Tail::read(path)?;
         }

@@ -2,6 +2,12 @@
 //!
 //! Exit codes: 0 done, 1 findings, 2 wrong usage, 4 the environment does not allow it, 70 a bug.
 
+#![allow(
+    clippy::print_stdout,
+    clippy::print_stderr,
+    reason = "what a command says to its user goes where users look"
+)]
+
 pub mod check;
 mod demo;
 mod healthcheck;

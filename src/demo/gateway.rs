@@ -1,30 +1,21 @@
 //! The gateway of the demo: the shipped policies, and a configuration written here for the
 //! ports that the demo's servers got.
 
-use std::{net::SocketAddr, path::Path, sync::Arc};
+use std::{net::SocketAddr, path::Path};
 
 use secrecy::{ExposeSecret, SecretString};
 
 use crate::{
     app::{App, Options, StartError},
     config::Config,
-    fault::{Fault, Source},
-    policy::{Policies, PolicyFile},
+    fault::Fault,
+    policy::{self, Policies},
 };
 
 /// Whoever tries the demo may know these: they open nothing but it.
 pub const GATEWAY_KEY: &str = "demo-gateway-key";
 pub const DEV_KEY: &str = "demo-dev-key";
 pub const GLOBEX_KEY: &str = "demo-globex-key";
-
-/// The policies that ship with the gateway are the ones that the demo runs on.
-const POLICIES: [(&str, &str); 5] = [
-    ("policies/directory.yaml", include_str!("../../policies/directory.yaml")),
-    ("policies/platform.yaml", include_str!("../../policies/platform.yaml")),
-    ("policies/tools.yaml", include_str!("../../policies/tools.yaml")),
-    ("policies/tenants/acme.yaml", include_str!("../../policies/tenants/acme.yaml")),
-    ("policies/tenants/globex.yaml", include_str!("../../policies/tenants/globex.yaml")),
-];
 
 /// Where the gateway listens, and where the demo's servers do.
 #[derive(Debug)]
@@ -49,11 +40,8 @@ pub enum DemoError {
 
 /// The demo's gateway, not yet running.
 pub fn app(places: &Places<'_>) -> Result<App, DemoError> {
-    let files = POLICIES.map(|(name, text)| PolicyFile {
-        path: name.to_owned(),
-        source: Arc::new(Source { name: name.to_owned(), text: text.to_owned() }),
-    });
-    let (policies, faults) = Policies::compile(files.into());
+    // The policies that ship with the gateway are the ones that the demo runs on.
+    let (policies, faults) = Policies::compile(policy::shipped());
     let policies = policies.ok_or_else(|| told(&faults))?;
     let env = |name: &str| {
         let secret = match name {

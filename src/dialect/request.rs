@@ -39,7 +39,7 @@ pub fn read(method: Method, params: Option<Value<'_>>) -> Result<(Request, Meta)
             };
             Request::ListTools { cursor }
         }
-        Method::CallTool => Request::CallTool(read_tool_call(params)?),
+        Method::CallTool => Request::CallTool(Box::new(read_tool_call(params)?)),
         other => Request::Notification(other),
     };
     Ok((request, meta))

@@ -106,7 +106,8 @@ impl Replays {
             return answer;
         }
         let cost = OVERHEAD + self.settings.max_answer as u64;
-        if !self.reserve(cost) && !(self.search(now_ms) && self.reserve(cost)) {
+        let reserved = self.reserve(cost) || self.search(now_ms) && self.reserve(cost);
+        if !reserved {
             // The last room may have gone to this very key.
             return self.known(claim, now_ms).unwrap_or(Begin::Full);
         }

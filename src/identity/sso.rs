@@ -80,9 +80,8 @@ pub fn resolve(
         (Identity::Fixed(fixed) | Identity::HeaderOr(fixed), HeaderState::Absent) => fixed,
     };
     let principal = fixed.principal();
-    match &principal.employee {
-        Some(employee) => directory.check_tenant(employee, &caller.tenant)?,
-        None => {}
+    if let Some(employee) = &principal.employee {
+        directory.check_tenant(employee, &caller.tenant)?;
     }
     Ok(principal.clone())
 }

@@ -86,7 +86,7 @@ pub enum Request {
     ListTools {
         cursor: Option<Box<str>>,
     },
-    CallTool(ToolCall),
+    CallTool(Box<ToolCall>),
     /// Accepted, and nothing comes of it here.
     Notification(Method),
 }

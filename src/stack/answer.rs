@@ -199,8 +199,8 @@ fn status_kind(status: StatusCode) -> &'static str {
         502 => "502",
         503 => "503",
         504 => "504",
-        300..=399 => "3xx",
-        400..=499 => "4xx",
+        status if status < 400 => "3xx",
+        status if status < 500 => "4xx",
         _ => "5xx",
     }
 }
