@@ -83,6 +83,8 @@ impl fmt::Debug for Event {
 // === impl Parser ===
 
 impl Parser {
+    /// The cap counts the lines that an event consists of and the one that is being read, so
+    /// comments between them cost nothing once they have ended.
     pub fn new(max_event_bytes: usize) -> Self {
         Self {
             max: max_event_bytes,
