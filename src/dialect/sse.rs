@@ -3,7 +3,7 @@
 //! Works on bytes: what an event's data means, and whether it is UTF-8, is for its reader. Knows
 //! nothing of connections, timeouts or resuming.
 
-use std::{collections::VecDeque, mem};
+use std::{collections::VecDeque, fmt, mem};
 
 use bytes::{Buf, Bytes};
 use smallvec::SmallVec;
@@ -11,7 +11,7 @@ use smallvec::SmallVec;
 const BOM: &[u8] = "\u{feff}".as_bytes();
 
 /// One block of fields that came to its blank line.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Clone, Default, PartialEq, Eq)]
 pub struct Event {
     pub event: Option<Bytes>,
     /// The data lines joined by LF. A block without any, or with empty ones only, is an event
@@ -32,7 +32,6 @@ pub struct TooLarge(pub usize);
 ///
 /// An event whose data is one line inside one chunk shares that chunk's memory; data that is
 /// spread over more is copied together once.
-#[derive(Debug)]
 pub struct Parser {
     max: usize,
     /// Not read yet.
@@ -48,7 +47,7 @@ pub struct Parser {
 }
 
 /// The fields since the last blank line.
-#[derive(Debug, Default)]
+#[derive(Default)]
 struct Block {
     event: Option<Bytes>,
     data: Data,
@@ -59,7 +58,7 @@ struct Block {
     any: bool,
 }
 
-#[derive(Debug, Default)]
+#[derive(Default)]
 enum Data {
     #[default]
     None,
@@ -67,9 +66,25 @@ enum Data {
     Joined(Vec<u8>),
 }
 
+// === impl Event ===
+
+/// Payloads do not belong in logs: of the data only the size is told.
+impl fmt::Debug for Event {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Event")
+            .field("event", &self.event)
+            .field("data", &self.data.len())
+            .field("id", &self.id)
+            .field("retry", &self.retry)
+            .finish()
+    }
+}
+
 // === impl Parser ===
 
 impl Parser {
+    /// The cap counts the lines that an event consists of and the one that is being read, so
+    /// comments between them cost nothing once they have ended.
     pub fn new(max_event_bytes: usize) -> Self {
         Self {
             max: max_event_bytes,

@@ -32,7 +32,6 @@ pub fn canonical(value: &[u8], out: &mut Vec<u8>) {
         out,
         stack: SmallVec::new(),
         members: SmallVec::new(),
-        scratch: Vec::new(),
     };
     writer.run();
 }
@@ -46,7 +45,6 @@ struct Writer<'t, 'o> {
     stack: SmallVec<[Open; 12]>,
     /// The members of all open objects so far.
     members: SmallVec<[Member<'t>; 16]>,
-    scratch: Vec<u8>,
 }
 
 struct Open {
@@ -165,16 +163,19 @@ impl<'t> Writer<'t, '_> {
         let members = self.members.get_mut(first..).unwrap_or_default();
         let Some(start) = members.first().map(|member| member.start) else { return };
         members.sort_by(|a, b| order((a.key, a.escaped), (b.key, b.escaped)));
-        self.scratch.clear();
+        // Once more behind themselves, in order, and from there into their place.
+        let end = self.out.len();
         for (index, member) in members.iter().enumerate() {
             if index > 0 {
-                self.scratch.push(b',');
+                self.out.push(b',');
             }
-            self.scratch
-                .extend_from_slice(self.out.get(member.start..member.end).unwrap_or_default());
+            if member.start <= member.end && member.end <= end {
+                self.out.extend_from_within(member.start..member.end);
+            }
         }
-        self.out.truncate(start);
-        self.out.extend_from_slice(&self.scratch);
+        let sorted = self.out.len() - end;
+        self.out.copy_within(end.., start);
+        self.out.truncate(start + sorted);
     }
 
     /// Copies what goes unchanged, up to here.

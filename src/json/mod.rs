@@ -17,6 +17,8 @@ pub use canonical::canonical;
 pub use value::{Elements, Key, Members, NumberForm, Value};
 pub use write::write_str;
 
+use std::fmt;
+
 use bytes::Bytes;
 
 /// What a document may look like, and how much of it is remembered.
@@ -78,7 +80,7 @@ pub enum Kind {
 }
 
 /// A checked JSON text and the places of its outer members.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct Doc {
     text: Bytes,
     nodes: Nodes,
@@ -133,6 +135,13 @@ impl Doc {
     /// The whole text, with the white space around it.
     pub fn text(&self) -> &Bytes {
         &self.text
+    }
+}
+
+/// Payloads do not belong in logs: only the size is told.
+impl fmt::Debug for Doc {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Doc").field("len", &self.text.len()).finish_non_exhaustive()
     }
 }
 

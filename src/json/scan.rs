@@ -40,18 +40,10 @@ pub(super) fn white_space(text: &[u8], at: usize) -> usize {
 fn white_space_run(text: &[u8], mut at: usize) -> usize {
     loop {
         match peek(text, at) {
-            // Indentation is a run of them.
-            b' ' => at += leading(word(text, at) ^ (ONES * b' ' as u64)),
-            b'\n' | b'\r' | b'\t' => at += 1,
+            b' ' | b'\n' | b'\r' | b'\t' => at += 1,
             _ => return at,
         }
     }
-}
-
-/// How many bytes at the start of a word are zero.
-#[inline(always)]
-fn leading(word: u64) -> usize {
-    (word.trailing_zeros() / 8) as usize
 }
 
 /// Checks the string whose opening quote is just before `start`, in a text that is UTF-8.
@@ -141,9 +133,8 @@ fn quote_or_backslash(text: &[u8]) -> Option<usize> {
 /// Whether there is a control character in the first `len` bytes.
 #[inline(always)]
 fn has_control(block: &[u8; 16], len: usize) -> bool {
-    let [first, second] = [0, 8].map(|at| controls(word(block, at)));
-    let len = 8 * len as u32;
-    first.trailing_zeros() < len || second.trailing_zeros() + 64 < len
+    let (first, second) = (controls(word(block, 0)), controls(word(block, 8)));
+    first != 0 && leading(first) < len || second != 0 && 8 + leading(second) < len
 }
 
 fn no_controls(text: &[u8], start: usize, end: usize) -> Result<(), Fault> {
@@ -162,23 +153,34 @@ fn unterminated(text: &[u8]) -> Fault {
 
 /// How much at the start of a text can stand in a string as it is.
 pub(super) fn plain_len(text: &[u8]) -> usize {
+    let mut at = 0;
+    let mut plain_words = 0;
+    loop {
+        let stops = stops(word(text, at));
+        if stops != 0 {
+            return (at + leading(stops)).min(text.len());
+        }
+        at += 8;
+        plain_words += 1;
+        if plain_words == MANY_WORDS {
+            plain_words = 0;
+            at += plain_blocks(text.get(at..).unwrap_or_default());
+        }
+    }
+}
+
+/// The same in blocks, the one with the first stop left to look at.
+fn plain_blocks(text: &[u8]) -> usize {
     let mut rest = text;
-    // No early exit inside of a block: so the compiler can use what vectors there are.
     while let Some((block, tail)) = rest.split_first_chunk::<64>() {
+        // No early exit inside of a block: so the compiler can use what vectors there are.
         let stop = |byte: u8| (byte == b'"') | (byte == b'\\') | (byte < b' ');
         if block.iter().fold(false, |found, &byte| found | stop(byte)) {
             break;
         }
         rest = tail;
     }
-    loop {
-        let at = text.len() - rest.len();
-        let stops = stops(word(text, at));
-        if stops != 0 {
-            return (at + (stops.trailing_zeros() / 8) as usize).min(text.len());
-        }
-        rest = rest.get(8..).unwrap_or_default();
-    }
+    text.len() - rest.len()
 }
 
 /// The eight bytes from `at` on, the first one lowest. Behind the end of the text come NULs,
@@ -206,6 +208,12 @@ fn stops(word: u64) -> u64 {
 #[inline(always)]
 fn controls(word: u64) -> u64 {
     !(((word & (ONES * 0x60)) + LOW) | word) & HIGH
+}
+
+/// How many bytes come before the first that has a bit set.
+#[inline(always)]
+fn leading(word: u64) -> usize {
+    (word.trailing_zeros() / 8) as usize
 }
 
 struct Escape {
