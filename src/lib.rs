@@ -4,10 +4,33 @@
 pub mod body;
 pub mod clock;
 pub mod error;
+pub mod fault;
+pub mod json;
 pub mod mcp;
 pub mod model;
+pub mod yaml;
+
+// What the wire looks like, on both sides.
+pub mod dialect;
 
 // The engines: what the layers decide with.
+pub mod audit;
 pub mod idempotency;
 pub mod identity;
 pub mod limit;
+pub mod policy;
+pub mod registry;
+
+// The path of a call, from the socket to the server.
+pub mod edge;
+pub mod stack;
+pub mod upstream;
+
+// Around it.
+pub mod admin;
+pub mod app;
+pub mod cli;
+pub mod config;
+pub mod demo;
+pub mod discovery;
+pub mod telemetry;

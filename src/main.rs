@@ -1,3 +1,11 @@
 //! The `hangu` command: exit codes, nothing else.
 
-fn main() {}
+use std::process::ExitCode;
+
+#[cfg(feature = "mimalloc")]
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
+fn main() -> ExitCode {
+    hangu::cli::main()
+}

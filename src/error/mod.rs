@@ -26,6 +26,7 @@ struct Inner {
     limit: Option<Box<str>>,
     pointer: Option<Box<str>>,
     unknown_outcome: bool,
+    from_upstream: bool,
     headers: Vec<(http::HeaderName, http::HeaderValue)>,
     cause: Option<Box<dyn StdError + Send + Sync>>,
 }
@@ -57,6 +58,7 @@ impl Error {
             limit: None,
             pointer: None,
             unknown_outcome: false,
+            from_upstream: false,
             headers: Vec::new(),
             cause: None,
         }))
@@ -145,6 +147,18 @@ impl Error {
         self
     }
 
+    /// Nothing of the call has left yet, whatever failed on the way.
+    pub fn with_known_outcome(mut self) -> Self {
+        self.0.unknown_outcome = false;
+        self
+    }
+
+    /// The upstream said it or failed: not the gateway's own refusal.
+    pub fn from_upstream(mut self) -> Self {
+        self.0.from_upstream = true;
+        self
+    }
+
     /// A header of the answer, such as `RateLimit` or `WWW-Authenticate`.
     pub fn with_header(mut self, name: http::HeaderName, value: http::HeaderValue) -> Self {
         self.0.headers.push((name, value));
@@ -194,6 +208,10 @@ impl Error {
 
     pub fn unknown_outcome(&self) -> bool {
         self.0.unknown_outcome
+    }
+
+    pub fn is_from_upstream(&self) -> bool {
+        self.0.from_upstream
     }
 
     pub fn headers(&self) -> &[(http::HeaderName, http::HeaderValue)] {

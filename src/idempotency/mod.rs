@@ -83,7 +83,7 @@ pub enum Begin {
 #[derive(Debug, Clone)]
 pub enum Stored {
     /// A tool's result, also one that says `isError`.
-    Result { raw: Bytes, is_error: bool },
+    Result(ResultBody),
     /// The server's own JSON-RPC error, which is its answer.
     Error(RpcError),
     /// Completed; the answer was too long to keep. SHA-256 and size of the result, or of the
@@ -188,15 +188,15 @@ impl Stored {
     /// What is kept of an answer: all of it, or, if it is longer than `max`, its digest.
     fn of(answer: &Final, max: usize) -> Self {
         match answer {
-            Final::Result(ResultBody { raw, is_error, .. }) if raw.len() <= max => {
-                Stored::Result { raw: own(raw), is_error: *is_error }
+            Final::Result(body) if body.raw.len() <= max => {
+                Stored::Result(ResultBody::upstream(own(&body.raw), body.shape.clone()))
             }
             Final::Error(error) if error_len(error) <= max => Stored::Error(RpcError {
                 code: error.code,
                 message: own(&error.message),
                 data: error.data.as_ref().map(own),
             }),
-            Final::Result(ResultBody { raw, is_error, .. }) => Self::not_kept(&[raw], *is_error),
+            Final::Result(body) => Self::not_kept(&[&body.raw], body.is_error()),
             Final::Error(RpcError { message, data, .. }) => {
                 Self::not_kept(&[message, data.as_deref().unwrap_or_default()], true)
             }
@@ -213,9 +213,7 @@ impl Stored {
     /// The answer, to be given again; `None` if it was not kept.
     pub fn answer(&self) -> Option<Final> {
         match self {
-            Stored::Result { raw, is_error } => {
-                Some(Final::Result(ResultBody::upstream(raw.clone(), *is_error)))
-            }
+            Stored::Result(body) => Some(Final::Result(body.clone())),
             Stored::Error(error) => Some(Final::Error(error.clone())),
             Stored::NotKept { .. } => None,
         }
@@ -223,7 +221,7 @@ impl Stored {
 
     fn len(&self) -> usize {
         match self {
-            Stored::Result { raw, .. } => raw.len(),
+            Stored::Result(body) => body.raw.len(),
             Stored::Error(error) => error_len(error),
             Stored::NotKept { .. } => 0,
         }

@@ -44,8 +44,12 @@ fn scoped(
     Claim::new(scope, [arguments; 32], false)
 }
 
+fn shape(is_error: bool) -> crate::model::reply::Shape {
+    crate::model::reply::Shape { is_error: Some(is_error), ..Default::default() }
+}
+
 fn result(text: &'static str, is_error: bool) -> Final {
-    Final::Result(ResultBody::upstream(Bytes::from_static(text.as_bytes()), is_error))
+    Final::Result(ResultBody::upstream(Bytes::from_static(text.as_bytes()), shape(is_error)))
 }
 
 #[track_caller]
@@ -77,7 +81,10 @@ fn check(replays: &Arc<Replays>, claim: Claim, expected: &str) {
 fn replayed(begin: &Begin) -> (Bytes, bool) {
     let Begin::Replay(stored) = begin else { panic!("{begin:?}") };
     match stored.answer() {
-        Some(Final::Result(body)) => (body.raw, body.is_error),
+        Some(Final::Result(body)) => {
+            let is_error = body.is_error();
+            (body.raw, is_error)
+        }
         other => panic!("{other:?}"),
     }
 }
@@ -451,7 +458,7 @@ fn of_an_answer_that_is_too_long_its_digest_is_kept() {
 #[test]
 fn a_stored_answer_does_not_hold_on_to_what_it_came_in() {
     let buffer = Bytes::from(vec![b'x'; 1 << 20]);
-    let answer = Final::Result(ResultBody::upstream(buffer.slice(10..20), false));
+    let answer = Final::Result(ResultBody::upstream(buffer.slice(10..20), shape(false)));
     let replays = replays();
     run(&replays, claim("k1", 1)).finish(&answer);
     drop(answer);

@@ -17,6 +17,19 @@ pub enum Method {
 }
 
 impl Method {
+    /// Every method, in the order of the variants.
+    pub const ALL: [Method; 9] = [
+        Method::Initialize,
+        Method::Discover,
+        Method::Ping,
+        Method::ListTools,
+        Method::CallTool,
+        Method::Initialized,
+        Method::Cancelled,
+        Method::Progress,
+        Method::Other,
+    ];
+
     pub fn parse(name: &str) -> Method {
         match name {
             "initialize" => Method::Initialize,

@@ -24,6 +24,22 @@ pub enum Surface {
     Upstream(UpstreamName),
 }
 
+/// Where a request came from: the peer, or behind trusted proxies the first untrusted hop.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ClientAddr {
+    pub ip: std::net::IpAddr,
+    pub port: u16,
+}
+
+/// What a path on the data listener is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Route {
+    /// Standard MCP.
+    Mcp(Surface),
+    /// MCP-Lite, with the method that its path names.
+    Lite(Surface, Method),
+}
+
 /// A member of a JSON object as it was written: the key without its quotes but still escaped,
 /// and the value.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -42,6 +58,8 @@ pub struct Meta {
     /// The JSON token as the client wrote it.
     pub progress_token: Option<Bytes>,
     pub idempotency_key: Option<Box<str>>,
+    pub traceparent: Option<Box<str>>,
+    pub tracestate: Option<Box<str>>,
 }
 
 /// `tools/call`.
@@ -61,6 +79,7 @@ pub enum Request {
     /// The version is the negotiated one.
     Initialize {
         version: Version,
+        capabilities: Vec<Box<str>>,
     },
     Discover,
     Ping,

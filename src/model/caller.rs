@@ -133,6 +133,8 @@ pub struct Caller {
     pub tenant: TenantId,
     pub id: CallerId,
     pub principal: Principal,
+    /// The caller is one that names its employees: a call without one is refused.
+    pub names_employees: bool,
     /// What a list without an employee shows (`catalog_roles`).
     pub catalog_roles: Roles,
     /// The peer, or behind trusted proxies the first untrusted hop from the right.

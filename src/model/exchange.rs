@@ -3,7 +3,7 @@
 //! `stack/trace.rs` opens it and closes it; the audit record, the span and the metrics of the
 //! exchange are all made from it. It decides nothing.
 
-use std::{net::IpAddr, sync::Arc, time::Duration};
+use std::{fmt, net::IpAddr, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use parking_lot::{Mutex, MutexGuard};
@@ -16,7 +16,7 @@ use super::{
     trace::TraceContext,
 };
 use crate::{
-    error::Code,
+    error::{Code, Error},
     mcp::{Method, Version},
 };
 
@@ -36,6 +36,13 @@ impl NorthDialect {
         match self {
             NorthDialect::Modern | NorthDialect::Legacy(_) => "mcp",
             NorthDialect::McpLite => "mcp-lite",
+        }
+    }
+
+    /// The value of `callSource`: every dialect on the data listener's `/mcp` counts as MCP.
+    pub fn call_source(self) -> &'static str {
+        match self {
+            NorthDialect::Modern | NorthDialect::Legacy(_) | NorthDialect::McpLite => "mcp",
         }
     }
 
@@ -82,6 +89,33 @@ impl Outcome {
         }
     }
 
+    /// What a refusal or failure counts as.
+    pub fn of(error: &Error) -> Outcome {
+        match error.code() {
+            Code::Internal => Outcome::GatewayError,
+            // A provider's judgement of the arguments is a tool's failure like any other.
+            Code::InvalidArgs | Code::NotFound | Code::Conflict if error.is_from_upstream() => {
+                Outcome::ToolError
+            }
+            _ if error.is_from_upstream() => Outcome::UpstreamError,
+            Code::ExternalServiceError | Code::Timeout => Outcome::UpstreamError,
+            Code::RateLimited => Outcome::Throttled,
+            Code::QuotaExhausted => Outcome::QuotaExhausted,
+            Code::Conflict => Outcome::Conflict,
+            Code::PermissionDenied | Code::ApprovalRequired | Code::UnsafeActionBlocked => {
+                Outcome::Denied
+            }
+            // A hidden tool answers like an unknown one, but the record knows better.
+            Code::NotFound | Code::InvalidArgs if error.reason().is_some() => Outcome::Denied,
+            Code::InvalidArgs
+            | Code::Unauthenticated
+            | Code::CapabilityMissing
+            | Code::NotFound
+            | Code::PayloadTooLarge
+            | Code::ServerNotConfigured => Outcome::CallerError,
+        }
+    }
+
     /// Whether a span with this outcome has the status `ERROR`.
     pub fn is_error(self) -> bool {
         matches!(self, Outcome::ToolError | Outcome::UpstreamError | Outcome::GatewayError)
@@ -113,6 +147,46 @@ pub struct KeyedDigest {
     pub digest: [u8; 32],
 }
 
+impl fmt::Display for KeyedDigest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "hmac-sha256:{:x}:", self.key)?;
+        self.digest.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
+/// What a limit counts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum LimitKind {
+    Rate,
+    Concurrency,
+}
+
+impl LimitKind {
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            LimitKind::Rate => "rate",
+            LimitKind::Concurrency => "concurrency",
+        }
+    }
+}
+
+/// A limit that refused the call, by the id of its rule.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LimitHit {
+    pub id: Arc<str>,
+    pub kind: LimitKind,
+}
+
+/// The HTTP request around an exchange.
+#[derive(Debug, Clone, Copy)]
+pub struct HttpFacts {
+    /// `GET`, `POST`, …; what is none of the usual ones is `_OTHER`.
+    pub method: &'static str,
+    /// The path's template, such as `/mcp/{upstream}`; never the path itself.
+    pub route: &'static str,
+    pub version: http::Version,
+}
+
 /// One attempt at an upstream, for its CLIENT span and its metric.
 #[derive(Debug, Clone)]
 pub struct Attempt {
@@ -125,6 +199,8 @@ pub struct Attempt {
     pub started: Instant,
     pub ended: Option<Instant>,
     pub server: Option<(Arc<str>, u16)>,
+    /// The HTTP version that the attempt used, once it is connected.
+    pub http_version: Option<http::Version>,
     pub outcome: Outcome,
     /// `error.type`, where the attempt failed.
     pub error: Option<&'static str>,
@@ -139,6 +215,7 @@ pub struct Attempt {
 pub struct Facts {
     /// From the HTTP headers at first; `_meta` of the request may name another parent.
     pub trace: TraceContext,
+    pub http: Option<HttpFacts>,
     pub dialect: Option<NorthDialect>,
     pub method: Option<Method>,
     /// The raw name of a method that is `Method::Other`, at most 64 characters.
@@ -148,6 +225,8 @@ pub struct Facts {
     pub tenant: Option<TenantId>,
     pub caller: Option<CallerId>,
     pub employee: Option<EmployeeId>,
+    /// Keyed hash of the employee, for spans and for records that must not name them.
+    pub employee_hash: Option<KeyedDigest>,
     pub roles: Roles,
     pub auth: Option<Auth>,
     pub address: Option<IpAddr>,
@@ -171,8 +250,8 @@ pub struct Facts {
     pub args_hash: Option<KeyedDigest>,
     pub result_ref: Option<KeyedDigest>,
     pub pin: Option<[u8; 32]>,
-    /// Limits that were hit.
-    pub limits: SmallVec<[Arc<str>; 1]>,
+    /// Limits that refused the call.
+    pub limits: SmallVec<[LimitHit; 1]>,
     pub idempotency: Option<&'static str>,
     pub outcome: Option<Outcome>,
     pub code: Option<Code>,
@@ -186,28 +265,79 @@ pub struct Facts {
     /// Time that was not the gateway's: upstream, queue, another call's result, slow client.
     pub waited: Duration,
     pub attempts: SmallVec<[Attempt; 1]>,
+    /// What went wrong inside, for the log; never for the caller.
+    pub cause: Option<Box<str>>,
+    /// The request reached the layer that asks who is calling: from here on it leaves a record.
+    pub entered: bool,
+    /// The tool publishes an `outputSchema`, against which some clients check even errors.
+    pub has_output_schema: bool,
+    /// A refused call of a visible tool is told as a result that the model reads.
+    pub refusals_as_results: bool,
+    /// UUIDv7 of the audit record, once it is queued.
+    pub audit_id: Option<u128>,
     /// The intent of a write has been written; its completion record must follow.
     pub intent: bool,
     /// The tool was one the caller may see: a refusal from here on is a tool result.
     pub admitted: bool,
 }
 
-/// One exchange with a client. Shared by the layers of its call, and by nobody else.
-#[derive(Debug)]
+impl Facts {
+    /// Adds what a refusal or a failure means.
+    pub fn failed(&mut self, error: &Error) {
+        self.code = Some(error.code());
+        self.outcome = Some(Outcome::of(error));
+        if self.reason.is_none() {
+            self.reason = error.reason();
+        }
+        self.error =
+            error.kind().or_else(|| (error.code() == Code::Internal).then_some("internal"));
+        self.cause = error.cause().map(|cause| cause.to_string().into());
+    }
+}
+
+/// Takes what is known of an exchange when it is over.
+pub trait Closing: Send + Sync {
+    fn close(&self, exchange: &Exchange, facts: Facts);
+}
+
+/// One exchange with a client. Shared by the layers of its call, and by nobody else; when the
+/// last of them lets go of it, on whatever path, it is over and its record is made.
 pub struct Exchange {
     pub started: Instant,
     /// Milliseconds since 1970.
     pub started_ms: u64,
     facts: Mutex<Facts>,
+    closing: Option<Arc<dyn Closing>>,
 }
 
 impl Exchange {
-    pub fn new(trace: TraceContext, started: Instant, started_ms: u64) -> Self {
-        Self { started, started_ms, facts: Mutex::new(Facts { trace, ..Facts::default() }) }
+    pub fn new(
+        trace: TraceContext,
+        started: Instant,
+        started_ms: u64,
+        closing: Option<Arc<dyn Closing>>,
+    ) -> Self {
+        let facts = Mutex::new(Facts { trace, ..Facts::default() });
+        Self { started, started_ms, facts, closing }
     }
 
     /// The facts, to read or to add to. Never held across an await.
     pub fn facts(&self) -> MutexGuard<'_, Facts> {
         self.facts.lock()
+    }
+}
+
+impl Drop for Exchange {
+    fn drop(&mut self) {
+        if let Some(closing) = self.closing.take() {
+            let facts = std::mem::take(self.facts.get_mut());
+            closing.close(self, facts);
+        }
+    }
+}
+
+impl fmt::Debug for Exchange {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Exchange").field("started_ms", &self.started_ms).finish_non_exhaustive()
     }
 }

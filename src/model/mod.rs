@@ -3,6 +3,9 @@
 pub mod call;
 pub mod caller;
 pub mod exchange;
+pub mod ids;
 pub mod reply;
 pub mod server;
+pub mod server_key;
+pub mod template;
 pub mod trace;

@@ -3,7 +3,7 @@
 //! Results are the server's bytes; what the gateway has to add to them is listed beside, and
 //! written once, by the northbound dialect.
 
-use std::pin::Pin;
+use std::{ops::Range, pin::Pin};
 
 use bytes::Bytes;
 use futures_core::Stream;
@@ -56,8 +56,8 @@ pub enum Final {
 pub struct ResultBody {
     /// The JSON object as the server wrote it.
     pub raw: Bytes,
-    /// `isError` of a tool result.
-    pub is_error: bool,
+    /// What was seen of it when it was read, so that nobody reads it again.
+    pub shape: Shape,
     /// Already in the form that the caller's dialect wants; nothing is to be changed or added
     /// but `added_meta`.
     pub rendered: bool,
@@ -67,14 +67,47 @@ pub struct ResultBody {
 
 impl ResultBody {
     /// A result that came from an upstream.
-    pub fn upstream(raw: Bytes, is_error: bool) -> Self {
-        Self { raw, is_error, rendered: false, added_meta: SmallVec::new() }
+    pub fn upstream(raw: Bytes, shape: Shape) -> Self {
+        Self { raw, shape, rendered: false, added_meta: SmallVec::new() }
     }
 
     /// A result that the gateway wrote itself, in the caller's own form.
     pub fn own(raw: Bytes) -> Self {
-        Self { raw, is_error: false, rendered: true, added_meta: SmallVec::new() }
+        Self { raw, shape: Shape::default(), rendered: true, added_meta: SmallVec::new() }
     }
+
+    /// `isError` of a tool result.
+    pub fn is_error(&self) -> bool {
+        self.shape.is_error == Some(true)
+    }
+}
+
+/// The members of a result object that the gateway has to know of. Spans are offsets into the
+/// raw object.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Shape {
+    /// How many members the object has.
+    pub members: usize,
+    pub is_error: Option<bool>,
+    /// The value of `_meta`, if that is an object.
+    pub meta: Option<Range<usize>>,
+    pub meta_empty: bool,
+    /// `_meta` names a server.
+    pub server_info: bool,
+    /// `resultType` is there, and says `complete`.
+    pub has_type: bool,
+    pub complete: bool,
+    /// Whole members, from the key's first quote to the value's end, that only 2026-07-28 has.
+    pub modern: SmallVec<[ModernMember; 3]>,
+}
+
+/// A member that only 2026-07-28 has.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ModernMember {
+    /// From the key's first quote to the value's end.
+    pub span: Range<usize>,
+    /// Only such members stand before it.
+    pub leading: bool,
 }
 
 /// A JSON-RPC error object of an upstream.
@@ -97,31 +130,27 @@ impl Reply {
     }
 
     /// Lets `f` see, and change, the end of the reply: at once, or when its stream gets there.
-    pub fn map_end<F>(mut self, f: F) -> Self
+    ///
+    /// # Errors
+    /// What `f` made of an end that is there already.
+    pub fn map_end<F>(mut self, f: F) -> Result<Self, Error>
     where
         F: FnOnce(Result<Final, Error>) -> Result<Final, Error> + Send + 'static,
     {
         self.content = match self.content {
-            Content::Final(answer) => match f(Ok(answer)) {
-                Ok(answer) => Content::Final(answer),
-                // An error found at the end of a complete answer: tell it as the stream's end,
-                // which northbound renders like any other.
-                Err(error) => {
-                    Content::Stream(Box::pin(futures_util::stream::iter([Event::End(Err(error))])))
-                }
-            },
+            Content::Final(answer) => Content::Final(f(Ok(answer))?),
             Content::Stream(stream) => {
                 let mut f = Some(f);
-                Content::Stream(Box::pin(stream.map(move |event| match event {
-                    Event::End(end) => match f.take() {
-                        Some(f) => Event::End(f(end)),
-                        None => Event::End(end),
-                    },
-                    notification => notification,
+                Content::Stream(Box::pin(stream.map(move |event| match (event, f.take()) {
+                    (Event::End(end), Some(f)) => Event::End(f(end)),
+                    (event, kept) => {
+                        f = kept;
+                        event
+                    }
                 })))
             }
             Content::Nothing => Content::Nothing,
         };
-        self
+        Ok(self)
     }
 }

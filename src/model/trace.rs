@@ -89,7 +89,10 @@ pub fn to_hex(bytes: &[u8]) -> String {
 /// The exchange's own place in a trace.
 #[derive(Debug, Clone, Default)]
 pub struct TraceContext {
+    /// Of the MCP server span, and of all that happens below it.
     pub trace_id: [u8; 16],
+    /// Of the HTTP server span; another one only where `_meta` named another trace.
+    pub http_trace: [u8; 16],
     /// Of the HTTP server span.
     pub http_span: [u8; 8],
     /// Of the MCP server span.
@@ -101,12 +104,20 @@ pub struct TraceContext {
     pub meta_parent: Option<TraceParent>,
     /// What was seen but not obeyed: linked instead.
     pub link: Option<TraceParent>,
+    /// Whether the MCP spans are recorded; peers further down are told the same.
     pub sampled: bool,
+    /// Whether the HTTP server span is recorded.
+    pub http_sampled: bool,
     /// Kept only beside a good `traceparent`.
     pub tracestate: Option<Box<str>>,
 }
 
 impl TraceContext {
+    /// The context that goes to an upstream: that of a CLIENT span of this exchange.
+    pub fn outgoing(&self, client_span: [u8; 8]) -> TraceParent {
+        TraceParent { trace_id: self.trace_id, span_id: client_span, sampled: self.sampled }
+    }
+
     /// The trace id as it is shown: 32 hexadecimal digits.
     pub fn trace_id_hex(&self) -> String {
         let mut out = String::with_capacity(32);

@@ -1,1 +1,6 @@
+//! The gateway from outside: one binary, a file per behaviour.
 
+#![allow(clippy::panic, clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod shipped;
+mod tidy;

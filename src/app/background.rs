@@ -1,0 +1,147 @@
+//! What goes on beside the calls: listings, health, sweeping, the admin listener.
+//!
+//! All of it runs on one thread of its own, so that it never takes a core from a call.
+
+use std::{io, net::TcpListener, sync::Arc, thread, time::Duration};
+
+use tokio::sync::watch;
+
+use crate::{
+    admin::{self, AdminState},
+    discovery::{OnChange, Watcher},
+    edge::Shutdown,
+    model::exchange::Closing,
+    registry::Registry,
+    stack::{Engines, session},
+    upstream::{Transport, Upstreams},
+};
+
+/// Between two sweeps of what has expired.
+const SWEEP: Duration = Duration::from_secs(30);
+/// A session at a server that nobody used for so long is ended.
+const SESSION_IDLE: Duration = Duration::from_secs(600);
+/// Between two looks at what the metrics tell of the upstreams.
+const GAUGES: Duration = Duration::from_secs(5);
+
+pub(super) struct Background {
+    pub transport: Transport,
+    pub registry: Arc<Registry>,
+    pub on_change: OnChange,
+    pub closing: Arc<dyn Closing>,
+    /// Between two listings, upstream by upstream.
+    pub polls: Vec<Duration>,
+    pub tls: Option<crate::edge::Tls>,
+}
+
+/// The running thread.
+pub(super) struct Control {
+    stop: watch::Sender<bool>,
+    thread: thread::JoinHandle<()>,
+}
+
+impl Control {
+    pub fn stop(self) {
+        self.stop.send_replace(true);
+        if self.thread.join().is_err() {
+            tracing::error!("the control thread ended in a panic");
+        }
+    }
+}
+
+impl Background {
+    pub fn start(
+        self,
+        admin: TcpListener,
+        state: Arc<AdminState>,
+        shutdown: Shutdown,
+        engines: Engines,
+    ) -> io::Result<Control> {
+        let (stop, stopped) = watch::channel(false);
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        admin.set_nonblocking(true)?;
+        let run = move || {
+            runtime.block_on(async move {
+                let mut tasks = tokio::task::JoinSet::new();
+                self.spawn(&mut tasks, &engines);
+                let ended = async move {
+                    let mut stopped = stopped;
+                    // An error is the same word: whoever could stop it is gone.
+                    let _ = stopped.wait_for(|stop| *stop).await;
+                };
+                match tokio::net::TcpListener::from_std(admin) {
+                    Ok(listener) => admin::serve(listener, state, ended).await,
+                    Err(error) => {
+                        tracing::error!(%error, "the admin listener cannot be served");
+                        ended.await;
+                    }
+                }
+                drop(shutdown);
+                tasks.shutdown().await;
+            });
+        };
+        let thread = thread::Builder::new().name("hangu-control".into()).spawn(run)?;
+        Ok(Control { stop, thread })
+    }
+
+    fn spawn(self, tasks: &mut tokio::task::JoinSet<()>, engines: &Engines) {
+        // Its own connections: those of the cores belong to the cores.
+        let terminal = Upstreams::new(self.transport.clone());
+        let lower = crate::stack::lower(engines, terminal.clone());
+        for (upstream, interval) in engines.upstreams.iter().zip(self.polls) {
+            tasks.spawn(upstream.cluster.clone().watch());
+            let watcher = Watcher {
+                upstream: upstream.clone(),
+                registry: self.registry.clone(),
+                service: lower.clone(),
+                interval,
+                on_change: self.on_change.clone(),
+                closing: self.closing.clone(),
+            };
+            tasks.spawn(watcher.run());
+        }
+        let below = tower::Layer::layer(&crate::stack::credential::CredentialLayer, terminal);
+        tasks.spawn(session::close_idle(engines.sessions.clone(), below, SESSION_IDLE));
+        let swept = engines.clone();
+        tasks.spawn(async move {
+            loop {
+                tokio::time::sleep(SWEEP).await;
+                swept.limiter.sweep();
+                swept.replays.sweep();
+                swept.client_sessions.sweep(swept.clock.now_ms());
+            }
+        });
+        let gauged = engines.clone();
+        tasks.spawn(async move {
+            loop {
+                gauges(&gauged);
+                tokio::time::sleep(GAUGES).await;
+            }
+        });
+        if let Some(tls) = self.tls {
+            tasks.spawn(reload_certificates(tls));
+        }
+    }
+}
+
+fn gauges(engines: &Engines) {
+    let metrics = engines.telemetry.metrics();
+    let world = engines.worlds.current();
+    for upstream in engines.upstreams.iter() {
+        let name = upstream.name.as_str();
+        metrics.upstream_up(name, upstream.cluster.healthy());
+        let tools =
+            world.catalog.tools().iter().filter(|tool| tool.upstream == upstream.name).count();
+        metrics.catalog_tools(name, tools);
+    }
+    metrics.policy_revision(world.rules.revision().clone());
+}
+
+/// Takes over a certificate that was renewed; the old one stays where the new one is no good.
+async fn reload_certificates(tls: crate::edge::Tls) {
+    loop {
+        tokio::time::sleep(Duration::from_secs(60)).await;
+        if let Err(error) = tls.reload() {
+            tracing::error!(%error, "the certificate cannot be reloaded; the old one stays in use");
+        }
+    }
+}

@@ -1,0 +1,413 @@
+//! Puts the parts together: each gets its configuration in its own terms.
+
+use std::{collections::HashSet, io, net::SocketAddr, sync::Arc};
+
+use secrecy::SecretBox;
+
+use super::{App, Options, background::Background, build_info, probes};
+use crate::{
+    admin::AdminState,
+    audit::{self, Audit, Keys, Observer},
+    clock::Clock,
+    config::{self, Config},
+    discovery::OnChange,
+    edge::{self, GuardConfig, GuardLayer, ListenError, ServerConfig, Shutdown, TrustedProxies},
+    idempotency::{Replays, Settings},
+    identity::{
+        api_key::{CallerEntry, Callers, Fixed, Identity, KeyDigest},
+        seal::Sealer,
+        session::{self, Sessions as ClientSessions},
+        sso::{Directory, DirectoryEntry},
+    },
+    limit::{self, LimitSpec, Limiter},
+    model::{server::DialectKind, server_key::server_key},
+    policy::{LimitKey, LimitKind, LimitRule, Policies, Scope, Subject},
+    registry::Registry,
+    stack::{
+        Engines,
+        respond::ToolsCallErrors,
+        session::Sessions,
+        stage::{Upstream, Upstreams, World, Worlds},
+        trace::{Closer, TraceLayer},
+        translate::{Cancels, northbound::NorthboundConfig},
+    },
+    telemetry::{self, ExportError, Metrics, Telemetry},
+    upstream::{Cluster, ClusterConfig, ClusterError, Endpoint, Transport, Trust},
+};
+
+/// How deep a request's JSON may nest.
+const MAX_DEPTH: usize = 128;
+
+/// Why a gateway cannot start.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    #[error("callers: {0}")]
+    Callers(String),
+    #[error("limits: {0}")]
+    Limits(String),
+    #[error("upstream `{name}`: {source}")]
+    Upstream { name: String, source: ClusterError },
+    #[error("the audit log cannot be opened: {0}")]
+    Audit(#[from] audit::StartError),
+    #[error("traces cannot be exported: {0}")]
+    Export(#[from] ExportError),
+    #[error("{0}")]
+    Listen(ListenError),
+    #[error("the admin listener cannot be bound to {address}: {source}")]
+    Admin { address: SocketAddr, source: io::Error },
+    #[error("the certificate cannot be used: {0}")]
+    Tls(#[from] edge::TlsError),
+    #[error("trusted_proxies: {0}")]
+    Proxies(String),
+    #[error("there is no randomness for keys: {0}")]
+    Randomness(String),
+    #[error("{0}")]
+    Runtime(io::Error),
+}
+
+pub(super) fn app(
+    config: Config,
+    policies: Policies,
+    options: &Options,
+) -> Result<App, StartError> {
+    let clock = Clock::system();
+    let keys = Arc::new(match options.secret {
+        Some(secret) => Keys::new(SecretBox::new(Box::new(secret))),
+        None => Keys::random(),
+    });
+    let metrics = Arc::new(Metrics::new(config.telemetry.max_tenants, clock.clone()));
+    let telemetry = Arc::new(telemetry(&config, options, metrics.clone())?);
+    let audit = Arc::new(Audit::start(
+        audit::Config {
+            strict: config.audit.strict.clone(),
+            ..audit::Config::new(&config.audit.file, &options.instance)
+        },
+        keys.clone(),
+        clock.clone(),
+        Arc::new(AuditMetrics(metrics.clone())),
+    )?);
+    let transport = Transport::new(Trust::System);
+    let upstreams = upstreams(&config, &transport)?;
+    let registry = Arc::new(Registry::new(upstreams.iter().map(|upstream| upstream.name.clone())));
+    let limiter = Arc::new(limiter(&config, &policies)?);
+    let worlds = Arc::new(Worlds::new(world(&registry, &policies)));
+    let client_sessions = Arc::new(ClientSessions::new(sealer(options)?, config.sessions.ttl));
+    let engines = Engines {
+        callers: Arc::new(callers(&config)?),
+        directory: Arc::new(directory(&policies)),
+        client_sessions,
+        cancels: Arc::new(Cancels::default()),
+        worlds: worlds.clone(),
+        upstreams: upstreams.clone(),
+        limiter: limiter.clone(),
+        replays: Replays::new(replays(&config), clock.clone()),
+        audit: audit.clone(),
+        keys: keys.clone(),
+        sessions: Arc::new(Sessions::default()),
+        telemetry: telemetry.clone(),
+        northbound: NorthboundConfig {
+            max_body: to_usize(config.edge.max_body),
+            body_timeout: config.edge.body_timeout,
+            max_depth: MAX_DEPTH,
+            sessions_required: config.sessions.required,
+        },
+        tools_call_errors: match config.errors.tools_call {
+            config::ToolsCallErrors::Result => ToolsCallErrors::Result,
+            config::ToolsCallErrors::JsonRpc => ToolsCallErrors::JsonRpc,
+            config::ToolsCallErrors::Status => ToolsCallErrors::Status,
+        },
+        clock: clock.clone(),
+    };
+    let shutdown = Shutdown::new();
+    let probes = Arc::new(probes::State {
+        started: false.into(),
+        worlds: worlds.clone(),
+        upstreams: upstreams.clone(),
+        audit: audit.clone(),
+        shutdown: shutdown.clone(),
+    });
+    let closing = Arc::new(Closer::new(telemetry.clone(), audit, keys));
+    let tls = config.tls.as_ref().map(|files| {
+        edge::Tls::load(edge::TlsFiles { certificate: files.cert.clone(), key: files.key.clone() })
+    });
+    let tls = tls.transpose()?;
+    let background = Background {
+        transport: transport.clone(),
+        on_change: on_change(registry.clone(), policies, worlds, limiter),
+        registry,
+        closing: closing.clone(),
+        polls: config.upstreams.iter().map(|upstream| upstream.poll).collect(),
+        tls: tls.clone(),
+    };
+    let admin = Arc::new(AdminState {
+        metrics,
+        probes: probes.clone(),
+        build: build_info(&options.instance),
+    });
+    let trace = TraceLayer::new(telemetry, closing, clock);
+    Ok(App { config, engines, transport, trace, background, admin, probes, shutdown, tls })
+}
+
+fn telemetry(
+    config: &Config,
+    options: &Options,
+    metrics: Arc<Metrics>,
+) -> Result<Telemetry, StartError> {
+    let settings = telemetry::env::Settings::from_env();
+    for note in &settings.notes {
+        tracing::warn!("{note}");
+    }
+    let trust = match config.trace.trust {
+        config::TraceTrust::Authenticated => telemetry::Trust::Authenticated,
+        config::TraceTrust::Never => telemetry::Trust::Never,
+    };
+    Ok(Telemetry::new(&settings, trust, &options.instance, metrics)?)
+}
+
+/// Brings the audit log's own figures to the metrics.
+struct AuditMetrics(Arc<Metrics>);
+
+impl Observer for AuditMetrics {
+    fn written(&self, records: u64, took: std::time::Duration) {
+        self.0.audit_written(records, took);
+    }
+
+    fn dropped(&self, records: u64) {
+        self.0.audit_dropped(records);
+    }
+
+    fn failed(&self, records: u64) {
+        self.0.audit_failed(records);
+    }
+
+    fn depth(&self, records: u64) {
+        self.0.audit_depth(records);
+    }
+}
+
+fn sealer(options: &Options) -> Result<Sealer, StartError> {
+    let sealer = match options.secret {
+        Some(secret) => Sealer::new(session::PURPOSE, 0, &secret.to_vec().into()),
+        None => Sealer::random(session::PURPOSE),
+    };
+    sealer.map_err(|fault| StartError::Randomness(fault.to_string()))
+}
+
+fn callers(config: &Config) -> Result<Callers, StartError> {
+    let entry = |caller: &config::Caller| {
+        let fixed = caller
+            .identity
+            .fixed
+            .as_ref()
+            .map(|fixed| Fixed::new(fixed.id.clone(), fixed.roles.clone()));
+        CallerEntry {
+            id: caller.id.clone(),
+            tenant: caller.tenant.clone(),
+            keys: caller
+                .keys
+                .iter()
+                .map(|key| KeyDigest { sha256: key.digest, expires_ms: key.expires_ms })
+                .collect(),
+            identity: match (caller.identity.header, fixed) {
+                (true, None) => Identity::Header,
+                (true, Some(fixed)) => Identity::HeaderOr(fixed),
+                (false, Some(fixed)) => Identity::Fixed(fixed),
+                (false, None) => Identity::None,
+            },
+            catalog_roles: caller.catalog_roles.clone(),
+        }
+    };
+    Callers::new(config.callers.iter().map(entry).collect())
+        .map_err(|fault| StartError::Callers(fault.to_string()))
+}
+
+fn directory(policies: &Policies) -> Directory {
+    Directory::new(policies.directory().employees.iter().map(|(id, employee)| {
+        let entry = DirectoryEntry {
+            tenant: employee.tenant.clone(),
+            roles: employee.roles.clone(),
+            teams: employee.teams.iter().map(|team| team.as_str().into()).collect(),
+        };
+        (id.clone(), entry)
+    }))
+}
+
+fn upstreams(config: &Config, transport: &Transport) -> Result<Upstreams, StartError> {
+    let build = |upstream: &config::Upstream| {
+        let failed = |source| StartError::Upstream { name: upstream.name.to_string(), source };
+        let endpoints: Result<Vec<_>, _> =
+            upstream.urls.iter().map(|url| Endpoint::parse(url.as_str())).collect();
+        let cluster = ClusterConfig {
+            suffixes: match upstream.dialect {
+                // The others too: a wrong endpoint is diagnosed by asking for its REST form.
+                DialectKind::McpLite | DialectKind::Auto | DialectKind::StreamableHttp => {
+                    &["", "/tools/list", "/tools/call"]
+                }
+            },
+            connect_timeout: upstream.connect_timeout,
+            ..ClusterConfig::new(
+                upstream.name.shared(),
+                endpoints.map_err(|error| failed(error.into()))?,
+            )
+        };
+        let cluster = Cluster::new(cluster, transport).map_err(failed)?;
+        // At least one URL: the configuration says so.
+        let server_key = upstream.urls.first().map_or_else(|| upstream.name.shared(), server_key);
+        Ok(Arc::new(Upstream {
+            name: upstream.name.clone(),
+            server_key,
+            dialect: upstream.dialect,
+            pinned: upstream.protocol,
+            cluster,
+            headers: upstream
+                .headers
+                .iter()
+                .map(|header| (header.name.clone(), header.value.clone()))
+                .collect(),
+            forward: upstream.forward_headers.clone(),
+            inject_user: upstream.inject_user,
+            stateless: upstream.stateless,
+            timeout: upstream.timeout,
+            max_time: upstream.max_time,
+            max_request_bytes: to_usize(upstream.max_request_bytes),
+            max_response_bytes: to_usize(upstream.max_response_bytes),
+            era: None.into(),
+        }))
+    };
+    let built: Result<Vec<_>, StartError> = config.upstreams.iter().map(build).collect();
+    Ok(built?.into())
+}
+
+fn to_usize(bytes: u64) -> usize {
+    usize::try_from(bytes).unwrap_or(usize::MAX)
+}
+
+fn replays(config: &Config) -> Settings {
+    Settings {
+        keep: config.idempotency.ttl,
+        wait: config.idempotency.wait,
+        max_keys: config.idempotency.max_keys,
+        capacity: config.idempotency.capacity_bytes,
+        max_answer: to_usize(config.idempotency.max_body),
+    }
+}
+
+// === Limits ===
+
+fn limiter(config: &Config, policies: &Policies) -> Result<Limiter, StartError> {
+    let slots = config.upstreams.iter().map(|upstream| LimitSpec {
+        id: format!("{}.max_concurrency", upstream.name).into(),
+        tenant: None,
+        per: smallvec::smallvec![limit::Dimension::Upstream],
+        upstreams: vec![upstream.name.clone()],
+        tools: Vec::new(),
+        risks: Vec::new(),
+        kind: limit::Kind::Concurrency(limit::Concurrency {
+            slots: u32::try_from(upstream.max_concurrency.get())
+                .ok()
+                .and_then(std::num::NonZeroU32::new)
+                .unwrap_or(std::num::NonZeroU32::MAX),
+            // As many again may wait, for as long as the upstream itself may take to answer.
+            queue: u32::try_from(upstream.max_concurrency.get()).unwrap_or(u32::MAX),
+            wait: upstream.timeout,
+        }),
+    });
+    let rules = policies.limits().iter().flat_map(|rule| specs(rule));
+    Limiter::new(slots.chain(rules).collect())
+        .map_err(|fault| StartError::Limits(fault.to_string()))
+}
+
+/// A limit of a platform file may name several tenants: each has its own.
+fn specs(rule: &LimitRule) -> Vec<LimitSpec> {
+    let tenants = match (&rule.scope, &rule.tenants) {
+        (Scope::Tenant(tenant), _) => vec![Some(tenant.clone())],
+        (Scope::Platform, Some(tenants)) => {
+            tenants.iter().map(|tenant| Some(tenant.value.clone())).collect()
+        }
+        (Scope::Platform, None) => vec![None],
+    };
+    let spec = |tenant| LimitSpec {
+        id: rule.id.clone(),
+        tenant,
+        per: rule.per.iter().copied().map(dimension).collect(),
+        upstreams: rule.upstreams.iter().flatten().map(|upstream| upstream.value.clone()).collect(),
+        tools: rule.tools.iter().flatten().map(|glob| glob.as_str().into()).collect(),
+        risks: rule.risk.iter().flat_map(|risks| risks.iter()).collect(),
+        kind: match rule.kind {
+            LimitKind::Rate { count, period, burst } => {
+                limit::Kind::Rate(limit::Rate { count, period, burst })
+            }
+            LimitKind::Concurrency { slots, queue, wait } => {
+                limit::Kind::Concurrency(limit::Concurrency { slots, queue, wait })
+            }
+        },
+    };
+    tenants.into_iter().map(spec).collect()
+}
+
+fn dimension(key: LimitKey) -> limit::Dimension {
+    match key {
+        LimitKey::Tenant => limit::Dimension::Tenant,
+        LimitKey::Caller => limit::Dimension::Caller,
+        LimitKey::Principal => limit::Dimension::Principal,
+        LimitKey::Tool => limit::Dimension::Tool,
+        LimitKey::Upstream => limit::Dimension::Upstream,
+        LimitKey::Risk => limit::Dimension::Risk,
+        LimitKey::Address => limit::Dimension::Address,
+    }
+}
+
+// === The world ===
+
+fn world(registry: &Registry, policies: &Policies) -> World {
+    let catalog = Arc::new(registry.catalog());
+    let subjects: Vec<Subject<'_>> = catalog
+        .tools()
+        .iter()
+        .map(|tool| Subject { upstream: tool.upstream.as_str(), name: tool.name() })
+        .collect();
+    let rules = Arc::new(policies.bind(&subjects));
+    World::new(catalog, rules)
+}
+
+/// A changed catalog is bound to the rules aside and swapped in whole.
+fn on_change(
+    registry: Arc<Registry>,
+    policies: Policies,
+    worlds: Arc<Worlds>,
+    limiter: Arc<Limiter>,
+) -> OnChange {
+    Arc::new(move || {
+        let world = world(&registry, &policies);
+        limiter.bind(world.catalog.tools().iter().map(|tool| limit::Tool {
+            name: &tool.qualified,
+            upstream: tool.upstream.as_str(),
+            risk:
+                policies.tool(Subject { upstream: tool.upstream.as_str(), name: tool.name() }).risk,
+        }));
+        worlds.replace(world);
+    })
+}
+
+// === The edge ===
+
+pub(super) fn guard(config: &Config, loopback: bool) -> GuardLayer {
+    let origins: HashSet<Box<str>> =
+        config.origins.iter().map(|origin| origin.as_str().into()).collect();
+    // Behind a proxy the Host is the proxy's to check.
+    let loopback = loopback && config.trusted_proxies.is_empty();
+    GuardLayer::new(GuardConfig { loopback, origins })
+}
+
+pub(super) fn server(config: &Config) -> Result<ServerConfig, StartError> {
+    let proxies: Vec<String> = config.trusted_proxies.iter().map(ToString::to_string).collect();
+    let trusted_proxies =
+        TrustedProxies::parse(proxies.iter().map(String::as_str)).map_err(StartError::Proxies)?;
+    Ok(ServerConfig {
+        header_timeout: config.edge.header_timeout,
+        idle_timeout: config.edge.idle_timeout,
+        max_connections: config.edge.max_connections,
+        trusted_proxies,
+        ..ServerConfig::default()
+    })
+}

@@ -1,0 +1,107 @@
+//! The stack of one core, from the path of a request down to its own connections.
+
+use std::{
+    convert::Infallible,
+    future::{Ready, ready},
+    sync::Arc,
+    task::{Context, Poll},
+};
+
+use bytes::Bytes;
+use futures_util::future::Either;
+use http::{Request, Response, StatusCode};
+use tower::{Layer, Service};
+
+use crate::{
+    body::{Body, BoxError},
+    edge::{GuardLayer, Router, refuse},
+    model::call::Route,
+    stack::{self, Engines, trace::TraceLayer},
+    upstream::{Transport, Upstreams},
+};
+
+/// Builds the same stack for every core.
+pub(super) struct Factory {
+    pub engines: Engines,
+    pub transport: Transport,
+    pub trace: TraceLayer,
+    pub guard: GuardLayer,
+    pub router: Arc<Router>,
+}
+
+impl Factory {
+    /// To be called on the core that will use it: its connections belong to that core.
+    pub fn build<B>(
+        &self,
+    ) -> impl Service<Request<B>, Response = Response<Body>, Error = Infallible, Future: Send>
+    + Clone
+    + Send
+    + 'static
+    + use<B>
+    where
+        B: http_body::Body<Data = Bytes> + Send + Unpin + 'static,
+        B::Error: Into<BoxError> + Send,
+    {
+        let terminal = Upstreams::new(self.transport.clone());
+        let stack = stack::build(&self.engines, terminal);
+        // From the inside out: a path that leads nowhere ends here, behind the guard.
+        let stack = Known(stack);
+        // Who may come in at all, before any key is looked at.
+        let stack = self.guard.layer(stack);
+        // Every answer carries a trace id, the guard's too.
+        let stack = self.trace.layer(stack);
+        Paths { inner: stack, router: self.router.clone() }
+    }
+}
+
+/// Notes on each request what its path stands for.
+#[derive(Clone)]
+struct Paths<S> {
+    inner: S,
+    router: Arc<Router>,
+}
+
+impl<S, B> Service<Request<B>> for Paths<S>
+where
+    S: Service<Request<B>>,
+{
+    type Response = S::Response;
+    type Error = S::Error;
+    type Future = S::Future;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
+        self.inner.poll_ready(cx)
+    }
+
+    fn call(&mut self, mut request: Request<B>) -> S::Future {
+        if let Some(route) = self.router.route(request.uri().path()) {
+            request.extensions_mut().insert(route);
+        }
+        self.inner.call(request)
+    }
+}
+
+/// Lets pass what stands for something.
+#[derive(Clone)]
+struct Known<S>(S);
+
+impl<S, B> Service<Request<B>> for Known<S>
+where
+    S: Service<Request<B>, Response = Response<Body>>,
+{
+    type Response = Response<Body>;
+    type Error = S::Error;
+    type Future = Either<Ready<Result<Response<Body>, S::Error>>, S::Future>;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
+        self.0.poll_ready(cx)
+    }
+
+    fn call(&mut self, request: Request<B>) -> Self::Future {
+        if request.extensions().get::<Route>().is_some() {
+            return Either::Right(self.0.call(request));
+        }
+        let message = "nothing is served here: the MCP endpoint is /mcp";
+        Either::Left(ready(Ok(refuse(StatusCode::NOT_FOUND, -31_404, message))))
+    }
+}

@@ -1,0 +1,216 @@
+//! Config → engines, stack, listeners; runs them, drains them.
+//!
+//! The only place that knows every part. It decides nothing about a call.
+
+mod background;
+mod build;
+mod front;
+mod probes;
+
+use std::{io, sync::Arc};
+
+use crate::{
+    admin::{AdminState, Build},
+    config::Config,
+    edge::{self, Drained, HostConfig, HostError, ListenConfig, ListenError, Listener, Shutdown},
+    policy::Policies,
+    stack::{Engines, trace::TraceLayer},
+    upstream::Transport,
+};
+
+pub use build::StartError;
+
+/// A gateway that is put together and not yet running.
+pub struct App {
+    config: Config,
+    engines: Engines,
+    transport: Transport,
+    trace: TraceLayer,
+    background: background::Background,
+    admin: Arc<AdminState>,
+    probes: Arc<probes::State>,
+    shutdown: Shutdown,
+    tls: Option<edge::Tls>,
+}
+
+/// What a start leaves to whoever starts.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// This process among its replicas.
+    pub instance: String,
+    /// Replicas with the same secret open each other's sessions and agree on keyed digests;
+    /// without one this process makes up its own.
+    pub secret: Option<[u8; 32]>,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+        let host = host.trim();
+        let host = if host.is_empty() { "hangu" } else { host };
+        Self { instance: format!("{host}-{}", std::process::id()), secret: None }
+    }
+}
+
+/// A gateway that serves until it is stopped.
+pub struct Running {
+    workers: edge::Workers,
+    admin: std::net::SocketAddr,
+    control: background::Control,
+    shutdown: Shutdown,
+    engines: Engines,
+}
+
+impl App {
+    /// Puts a gateway together.
+    ///
+    /// # Errors
+    /// Whatever of the configuration cannot be carried out on this machine.
+    pub fn new(config: Config, policies: Policies, options: &Options) -> Result<Self, StartError> {
+        build::app(config, policies, options)
+    }
+
+    /// The engines, for programs that compose a stack of their own.
+    pub fn engines(&self) -> &Engines {
+        &self.engines
+    }
+
+    /// Binds the configured addresses and serves, without touching the process's signals.
+    pub fn start(self) -> Result<Running, StartError> {
+        let listen = self.listen();
+        let listener = Listener::bind(&listen).map_err(StartError::Listen)?;
+        self.serve(listener)
+    }
+
+    fn listen(&self) -> ListenConfig {
+        ListenConfig { tls: self.tls.clone(), ..ListenConfig::new(self.config.listen) }
+    }
+
+    fn serve(self, listener: Listener) -> Result<Running, StartError> {
+        let admin = std::net::TcpListener::bind(self.config.admin.listen)
+            .map_err(|source| StartError::Admin { address: self.config.admin.listen, source })?;
+        let admin_address = admin.local_addr().map_err(StartError::Runtime)?;
+        let front = front::Factory {
+            engines: self.engines.clone(),
+            transport: self.transport.clone(),
+            trace: self.trace.clone(),
+            guard: build::guard(&self.config, listener.is_loopback()),
+            router: Arc::new(edge::Router::new(
+                self.config.upstreams.iter().map(|upstream| upstream.name.clone()),
+            )),
+        };
+        let server = build::server(&self.config)?;
+        let workers = self.config.workers.map_or(0, std::num::NonZeroUsize::get);
+        let workers =
+            edge::serve(listener, server, workers, &self.shutdown, move |_| front.build())
+                .map_err(StartError::Runtime)?;
+        let control = self
+            .background
+            .start(admin, self.admin, self.shutdown.clone(), self.engines.clone())
+            .map_err(StartError::Runtime)?;
+        self.probes.started();
+        Ok(Running {
+            workers,
+            admin: admin_address,
+            control,
+            shutdown: self.shutdown,
+            engines: self.engines,
+        })
+    }
+
+    /// Runs as the process's main business: signals drain it, an upgrade takes its socket over.
+    ///
+    /// `ready` is called once it serves.
+    pub fn host(
+        self,
+        upgrade: bool,
+        ready: impl FnOnce(std::net::SocketAddr, std::net::SocketAddr) + Send + 'static,
+    ) -> Result<Drained, HostError<StartError>> {
+        let socket =
+            std::env::temp_dir().join(format!("hangu-upgrade-{}.sock", self.config.listen.port()));
+        let host = HostConfig {
+            upgrade,
+            drain_delay: self.config.drain.delay,
+            drain_timeout: self.config.drain.timeout,
+            ..HostConfig::new(socket)
+        };
+        let shutdown = self.shutdown.clone();
+        let listen = self.listen();
+        let (handed, running) = std::sync::mpsc::channel();
+        let drained = edge::host(host, &shutdown, move |sockets| {
+            let listener = sockets.bind(&listen).map_err(StartError::Listen)?;
+            let running = self.serve(listener)?;
+            ready(running.workers.address(), running.admin);
+            let Running { workers, control, engines, .. } = running;
+            // The other side waits for nothing else: it cannot be gone.
+            let _ = handed.send((control, engines));
+            Ok(vec![workers])
+        })?;
+        if let Ok((control, engines)) = running.recv() {
+            finish(control, &engines);
+        }
+        Ok(drained)
+    }
+}
+
+impl Running {
+    /// Where clients are served.
+    pub fn address(&self) -> std::net::SocketAddr {
+        self.workers.address()
+    }
+
+    /// Where probes and metrics are.
+    pub fn admin_address(&self) -> std::net::SocketAddr {
+        self.admin
+    }
+
+    pub fn engines(&self) -> &Engines {
+        &self.engines
+    }
+
+    /// Drains and stops; blocks until every call has ended or `timeout` is over.
+    pub fn stop(self, timeout: std::time::Duration) {
+        let shutdown = self.shutdown.clone();
+        // A runtime for one future: whoever stops the gateway may be on none, or on one that
+        // must not be blocked.
+        let drain = std::thread::spawn(move || {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+            if let Ok(runtime) = runtime {
+                runtime.block_on(shutdown.drain(std::time::Duration::ZERO, timeout));
+            }
+        });
+        self.workers.join();
+        // It ends when the workers have.
+        let _ = drain.join();
+        finish(self.control, &self.engines);
+    }
+}
+
+/// The end after the last call: the log is closed, what is known of traces goes out.
+fn finish(control: background::Control, engines: &Engines) {
+    control.stop();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    if let Ok(runtime) = runtime
+        && let Err(error) = runtime.block_on(engines.audit.stop())
+    {
+        tracing::error!(%error, "the audit log could not be completed");
+    }
+    engines.telemetry.shutdown(std::time::Duration::from_secs(5));
+}
+
+/// The version and the commit it was built from.
+fn build_info(instance: &str) -> Build {
+    Build { commit: option_env!("HANGU_COMMIT"), instance: instance.to_owned() }
+}
+
+impl From<ListenError> for StartError {
+    fn from(error: ListenError) -> Self {
+        StartError::Listen(error)
+    }
+}
+
+impl From<io::Error> for StartError {
+    fn from(error: io::Error) -> Self {
+        StartError::Runtime(error)
+    }
+}

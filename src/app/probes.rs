@@ -1,0 +1,71 @@
+//! What the admin listener's probes are answered from.
+
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, Ordering},
+};
+
+use crate::{
+    admin::{Check, Probes, UpstreamHealth},
+    audit::Audit,
+    edge::{Phase, Shutdown},
+    registry::Listing,
+    stack::stage::{Upstreams, Worlds},
+};
+
+/// The state of the gateway as far as probes ask for it.
+pub(super) struct State {
+    pub started: AtomicBool,
+    pub worlds: Arc<Worlds>,
+    pub upstreams: Upstreams,
+    pub audit: Arc<Audit>,
+    pub shutdown: Shutdown,
+}
+
+impl State {
+    pub fn started(&self) {
+        self.started.store(true, Ordering::Relaxed);
+    }
+}
+
+impl Probes for State {
+    fn started(&self) -> bool {
+        self.started.load(Ordering::Relaxed)
+    }
+
+    fn checks(&self) -> Vec<Check> {
+        let check = |name, ok, good: &'static str, bad: &'static str| Check {
+            name,
+            ok,
+            state: if ok { good } else { bad }.into(),
+        };
+        let running = self.shutdown.phase() == Phase::Running;
+        let revision = self.worlds.current().rules.revision().to_string();
+        vec![
+            check("config", true, "loaded", ""),
+            Check { name: "policy", ok: true, state: format!("revision {revision}").into() },
+            check("audit", self.audit.is_writable(), "writable", "failing"),
+            check("accepting", running, "accepting", "draining"),
+        ]
+    }
+
+    fn upstreams(&self) -> Vec<UpstreamHealth> {
+        let world = self.worlds.current();
+        self.upstreams
+            .iter()
+            .map(|upstream| {
+                let connected = upstream.cluster.healthy();
+                let (up, state) = match world.catalog.listing(&upstream.name) {
+                    _ if !connected => (false, "takes no connections".to_owned()),
+                    Some(Listing::Listed) => {
+                        let era = upstream.era().map_or("era unknown", |era| era.as_str());
+                        (true, format!("listed, {era}"))
+                    }
+                    Some(Listing::Never(why)) => (false, format!("never listed: {why}")),
+                    Some(Listing::Pending) | None => (false, "being listed".to_owned()),
+                };
+                UpstreamHealth { name: upstream.name.to_string(), up, state: state.into() }
+            })
+            .collect()
+    }
+}

@@ -1,0 +1,434 @@
+//! One audit record as a line of JSON (`hangu.audit/v1`), written in canonical form (RFC 8785)
+//! at once: members sorted, nothing escaped that need not be, no second pass.
+//!
+//! What only the log's own order decides, `chain` and `seq`, is left out here and put in by the
+//! sink, at the places that the layout names.
+
+use std::{io::Write, sync::Arc, time::Duration};
+
+use super::{Config, EmployeeForm, keys::Keys};
+use crate::model::{
+    exchange::{Facts, KeyedDigest},
+    ids,
+};
+
+/// The longest text of a caller that a record repeats, in bytes.
+const CALLER_TEXT: usize = 256;
+
+/// What a record tells of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Event {
+    /// An exchange has ended, whatever became of it.
+    Call,
+    /// A write is about to leave.
+    Intent,
+    /// The gateway has started; a chain begins.
+    Start,
+    /// The gateway stops; a chain ends.
+    Stop,
+    /// Records before this one are missing or torn.
+    Gap,
+}
+
+/// A record to be made from what is known of an exchange.
+#[derive(Debug, Clone, Copy)]
+pub struct Record<'a> {
+    event: Event,
+    facts: &'a Facts,
+    started_ms: u64,
+    took: Duration,
+}
+
+/// What a gap record tells.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Gap {
+    pub reason: &'static str,
+    /// Records that will never be written.
+    pub lost: u64,
+    /// Lines above this one that were cut off.
+    pub torn: u64,
+}
+
+/// Where a line is to be completed: what stands before `chain_at` is followed by the chain, what
+/// stands before `seq_at` by the number.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Layout {
+    pub chain_at: usize,
+    pub seq_at: usize,
+}
+
+/// What every record of a process has in common.
+pub(super) struct Writer {
+    instance: String,
+    employee: EmployeeForm,
+    keys: Arc<Keys>,
+}
+
+// === impl Record ===
+
+impl<'a> Record<'a> {
+    /// The record that every exchange ends with.
+    pub fn call(facts: &'a Facts, started_ms: u64, took: Duration) -> Self {
+        Self { event: Event::Call, facts, started_ms, took }
+    }
+
+    /// The record that goes before a write.
+    pub fn intent(facts: &'a Facts, started_ms: u64, elapsed: Duration) -> Self {
+        Self { event: Event::Intent, facts, started_ms, took: elapsed }
+    }
+}
+
+// === impl Event ===
+
+impl Event {
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Event::Call => "call",
+            Event::Intent => "intent",
+            Event::Start => "start",
+            Event::Stop => "stop",
+            Event::Gap => "gap",
+        }
+    }
+}
+
+// === impl Writer ===
+
+impl Writer {
+    pub fn new(config: &Config, keys: Arc<Keys>) -> Self {
+        Self { instance: config.instance.clone(), employee: config.employee, keys }
+    }
+
+    /// Appends the line of an exchange; returns the record's id and where to complete the line.
+    pub fn exchange(&self, record: &Record<'_>, out: &mut Vec<u8>) -> (u128, Layout) {
+        let Record { event, facts, started_ms, took } = *record;
+        let ms = started_ms.saturating_add(millis(took));
+        let ended = event == Event::Call;
+        let id = ids::uuid_v7(ms);
+        let mut object = Object::open(out);
+        object.digest("argsHash", facts.args_hash);
+        if ended {
+            object.number("bytesIn", facts.bytes_in);
+            object.number("bytesOut", facts.bytes_out);
+        }
+        object.text("callSource", facts.dialect.map(|dialect| dialect.call_source()));
+        let chain_at = object.mark();
+        object.text("code", facts.code.map(|code| code.as_str()));
+        object.text("decision", facts.decision.map(|decision| decision.as_str()));
+        object.text("dialect", facts.dialect.map(|dialect| dialect.as_str()));
+        if ended {
+            object.number("durationUs", micros(took));
+        }
+        object.text("event", Some(event.as_str()));
+        object.uuid("id", Some(id));
+        object.text("idempotency", facts.idempotency);
+        object.text("instance", Some(&self.instance));
+        object.texts("limits", facts.limits.iter().map(|limit| &*limit.id));
+        object.text("method", facts.method.map(|method| method.as_str()));
+        object.text("outcome", facts.outcome.map(|outcome| outcome.as_str()));
+        if ended {
+            object.number("overhead_us", micros(took.saturating_sub(facts.waited)));
+        }
+        object.pin(facts.pin);
+        self.principal(&mut object, facts);
+        object.text("reason", facts.reason);
+        object.digest("resultRef", facts.result_ref);
+        object.text("revision", facts.policy_revision.as_deref());
+        object.text("risk", facts.risk.map(|risk| risk.as_str()));
+        object.texts("rules", facts.rules.iter().map(|rule| &**rule));
+        let seq_at = object.mark();
+        object.text("serverKey", facts.server_key.as_deref());
+        if let Some(address) = facts.address {
+            object.nested("source", |source| source.display("address", &address));
+        }
+        object.trace_id("spanId", &facts.trace.span_id);
+        if let Some(status) = facts.status {
+            object.number("status", status.into());
+        }
+        object.text("tenant", facts.tenant.as_ref().map(|tenant| tenant.as_str()));
+        match (&facts.tool, &facts.tool_asked) {
+            (Some(tool), _) => object.text("tool", Some(tool)),
+            (None, Some(asked)) => object.caller_text("tool", asked),
+            (None, None) => {}
+        }
+        object.uuid("toolCallId", facts.call_id);
+        object.trace_id("traceId", &facts.trace.trace_id);
+        object.time("ts", ms);
+        object.text("upstream", facts.upstream.as_deref());
+        object.close();
+        (id, Layout { chain_at, seq_at })
+    }
+
+    /// Appends a record of the log itself.
+    pub fn own(&self, event: Event, gap: Option<Gap>, ms: u64, out: &mut Vec<u8>) -> Layout {
+        let mut object = Object::open(out);
+        let chain_at = object.mark();
+        object.text("event", Some(event.as_str()));
+        object.uuid("id", Some(ids::uuid_v7(ms)));
+        object.text("instance", Some(&self.instance));
+        if let Some(lost) = gap.map(|gap| gap.lost).filter(|lost| *lost > 0) {
+            object.number("lost", lost);
+        }
+        object.text("reason", gap.map(|gap| gap.reason));
+        let seq_at = object.mark();
+        if let Some(torn) = gap.map(|gap| gap.torn).filter(|torn| *torn > 0) {
+            object.number("torn", torn);
+        }
+        object.time("ts", ms);
+        object.close();
+        Layout { chain_at, seq_at }
+    }
+
+    fn principal(&self, object: &mut Object<'_>, facts: &Facts) {
+        if facts.caller.is_none() && facts.employee.is_none() {
+            return;
+        }
+        object.nested("principal", |principal| {
+            principal.text("auth", facts.auth.map(|auth| auth.as_str()));
+            principal.text("caller", facts.caller.as_ref().map(|caller| caller.as_str()));
+            match (self.employee, &facts.employee, &facts.tenant) {
+                (EmployeeForm::Plain, Some(employee), _) => {
+                    principal.text("empId", Some(employee.as_str()));
+                }
+                (EmployeeForm::Hash, Some(employee), Some(tenant)) => {
+                    let known = facts.employee_hash;
+                    principal.digest(
+                        "hash",
+                        Some(known.unwrap_or_else(|| self.keys.principal(tenant, employee))),
+                    );
+                }
+                (EmployeeForm::Hash, Some(_), None) | (_, None, _) => {}
+            }
+            principal.texts("roles", facts.roles.iter().map(|role| role.as_str()));
+        });
+    }
+}
+
+/// A JSON object being written; its members must be given in order.
+struct Object<'a> {
+    out: &'a mut Vec<u8>,
+    /// Where the object's first member begins.
+    start: usize,
+}
+
+// === impl Object ===
+
+impl<'a> Object<'a> {
+    fn open(out: &'a mut Vec<u8>) -> Self {
+        out.push(b'{');
+        let start = out.len();
+        Object { out, start }
+    }
+
+    /// Ends a record with the members that all of them end with.
+    fn close(mut self) {
+        self.number("v", 1);
+        self.text("version", Some(env!("CARGO_PKG_VERSION")));
+        self.out.push(b'}');
+    }
+
+    /// The place of a member that is put in later.
+    fn mark(&self) -> usize {
+        self.out.len()
+    }
+
+    fn key(&mut self, key: &str) {
+        if self.out.len() > self.start {
+            self.out.push(b',');
+        }
+        self.out.push(b'"');
+        self.out.extend_from_slice(key.as_bytes());
+        self.out.extend_from_slice(b"\":");
+    }
+
+    fn text(&mut self, key: &str, value: Option<&str>) {
+        if let Some(value) = value {
+            self.key(key);
+            push_string(self.out, value);
+        }
+    }
+
+    /// Text that a caller chose: cut to a length, and freed of what may end a line for readers
+    /// of the log although JSON leaves it as it is.
+    fn caller_text(&mut self, key: &str, value: &str) {
+        let cut = value.floor_char_boundary(CALLER_TEXT);
+        let shown = &value[..cut];
+        self.key(key);
+        if shown.chars().any(misleads) {
+            let plain: String =
+                shown.chars().map(|c| if misleads(c) { '\u{fffd}' } else { c }).collect();
+            push_string(self.out, &plain);
+        } else {
+            push_string(self.out, shown);
+        }
+    }
+
+    fn texts<'t>(&mut self, key: &str, values: impl Iterator<Item = &'t str>) {
+        let mut some = false;
+        for value in values {
+            if some {
+                self.out.push(b',');
+            } else {
+                self.key(key);
+                self.out.push(b'[');
+                some = true;
+            }
+            push_string(self.out, value);
+        }
+        if some {
+            self.out.push(b']');
+        }
+    }
+
+    fn number(&mut self, key: &str, value: u64) {
+        self.key(key);
+        // Canonical numbers are doubles: what is above 2^53 could not be written exactly.
+        let exact = value.min((1 << 53) - 1);
+        self.out.extend_from_slice(itoa::Buffer::new().format(exact).as_bytes());
+    }
+
+    /// An id of a trace; one that was never given is all zero.
+    fn trace_id(&mut self, key: &str, bytes: &[u8]) {
+        if bytes.iter().all(|byte| *byte == 0) {
+            return;
+        }
+        self.key(key);
+        self.out.push(b'"');
+        push_hex(self.out, bytes);
+        self.out.push(b'"');
+    }
+
+    fn digest(&mut self, key: &str, digest: Option<KeyedDigest>) {
+        if let Some(KeyedDigest { key: id, digest }) = digest {
+            self.key(key);
+            // Writing to a vector cannot fail.
+            let _ = write!(self.out, "\"hmac-sha256:{id:x}:");
+            push_hex(self.out, &digest);
+            self.out.push(b'"');
+        }
+    }
+
+    fn pin(&mut self, pin: Option<[u8; 32]>) {
+        if let Some(pin) = pin {
+            self.key("pin");
+            self.out.extend_from_slice(b"\"sha256:");
+            push_hex(self.out, &pin);
+            self.out.push(b'"');
+        }
+    }
+
+    fn uuid(&mut self, key: &str, uuid: Option<u128>) {
+        if let Some(uuid) = uuid {
+            self.key(key);
+            self.out.push(b'"');
+            ids::push_uuid(self.out, uuid);
+            self.out.push(b'"');
+        }
+    }
+
+    /// A value whose text needs no escaping.
+    fn display(&mut self, key: &str, value: &dyn std::fmt::Display) {
+        self.key(key);
+        let _ = write!(self.out, "\"{value}\"");
+    }
+
+    fn time(&mut self, key: &str, ms: u64) {
+        self.key(key);
+        self.out.push(b'"');
+        push_time(self.out, ms);
+        self.out.push(b'"');
+    }
+
+    fn nested(&mut self, key: &str, members: impl FnOnce(&mut Object<'_>)) {
+        self.key(key);
+        let mut inner = Object::open(self.out);
+        members(&mut inner);
+        self.out.push(b'}');
+    }
+}
+
+/// Writes a JSON string as RFC 8785 wants it.
+fn push_string(out: &mut Vec<u8>, text: &str) {
+    out.push(b'"');
+    let bytes = text.as_bytes();
+    let mut written = 0;
+    for (at, byte) in bytes.iter().enumerate() {
+        let short = match byte {
+            b'"' => b'"',
+            b'\\' => b'\\',
+            0x08 => b'b',
+            0x09 => b't',
+            0x0a => b'n',
+            0x0c => b'f',
+            0x0d => b'r',
+            0x00..=0x1f => b'u',
+            _ => continue,
+        };
+        out.extend_from_slice(&bytes[written..at]);
+        out.extend_from_slice(&[b'\\', short]);
+        if short == b'u' {
+            out.extend_from_slice(b"00");
+            push_hex(out, &[*byte]);
+        }
+        written = at + 1;
+    }
+    out.extend_from_slice(&bytes[written..]);
+    out.push(b'"');
+}
+
+/// Characters that end or reorder a line for some reader, other than those JSON escapes.
+fn misleads(c: char) -> bool {
+    matches!(c, '\u{7f}'..='\u{9f}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}'
+        | '\u{2066}'..='\u{2069}' | '\u{feff}')
+}
+
+pub(super) fn push_hex(out: &mut Vec<u8>, bytes: &[u8]) {
+    const DIGITS: &[u8; 16] = b"0123456789abcdef";
+    for byte in bytes {
+        out.extend_from_slice(&[DIGITS[usize::from(byte >> 4)], DIGITS[usize::from(byte & 15)]]);
+    }
+}
+
+/// Writes a time as RFC 3339 with milliseconds, in UTC.
+fn push_time(out: &mut Vec<u8>, ms: u64) {
+    const DAY: u64 = 86_400_000;
+    let (year, month, day) = civil(ms / DAY);
+    let rest = ms % DAY;
+    let (hour, minute) = (rest / 3_600_000, rest / 60_000 % 60);
+    let (second, milli) = (rest / 1000 % 60, rest % 1000);
+    let mut digits = |value: u64, width: u32, end: u8| {
+        for place in (0..width).rev() {
+            out.push(b'0' + (value / 10_u64.pow(place) % 10) as u8);
+        }
+        out.push(end);
+    };
+    digits(year, 4, b'-');
+    digits(month, 2, b'-');
+    digits(day, 2, b'T');
+    digits(hour, 2, b':');
+    digits(minute, 2, b':');
+    digits(second, 2, b'.');
+    digits(milli, 3, b'Z');
+}
+
+/// Year, month and day of a number of days since 1970, by counting in eras of 400 years that
+/// begin in March, so that the leap day is the last of its year.
+fn civil(days: u64) -> (u64, u64, u64) {
+    let days = days + 719_468;
+    let (era, day_of_era) = (days / 146_097, days % 146_097);
+    let year_of_era =
+        (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let from_march = (5 * day_of_year + 2) / 153;
+    let day = day_of_year - (153 * from_march + 2) / 5 + 1;
+    let month = if from_march < 10 { from_march + 3 } else { from_march - 9 };
+    (era * 400 + year_of_era + u64::from(month <= 2), month, day)
+}
+
+fn micros(duration: Duration) -> u64 {
+    u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
+}
+
+fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}

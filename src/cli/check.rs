@@ -1,0 +1,110 @@
+//! `hangu check`: every fault of a configuration and its policies, without touching the network.
+
+use std::{
+    io::{self, IsTerminal, Write},
+    path::{Path, PathBuf},
+};
+
+use crate::{
+    config::{self, Config, Loaded},
+    fault::{Faults, Format, Report},
+    policy::{KnownCaller, Policies, Surroundings},
+    yaml::Env,
+};
+
+/// What to look at, and how to tell.
+#[derive(Debug, Clone)]
+pub struct Args {
+    /// A configuration, or a policy folder alone.
+    pub target: PathBuf,
+    pub format: Format,
+}
+
+/// The value of `--format`.
+pub fn parse_format(text: &str) -> Result<Format, String> {
+    match text {
+        "human" => Ok(Format::Human { colour: wants_colour() }),
+        "plain" => Ok(Format::Plain),
+        "json" => Ok(Format::Json),
+        "sarif" => Err("`sarif` is not part of this version".to_owned()),
+        _ => Err("known are `human`, `plain` and `json`".to_owned()),
+    }
+}
+
+fn wants_colour() -> bool {
+    io::stdout().is_terminal() && config::process_env("NO_COLOR").is_none_or(|no| no.is_empty())
+}
+
+/// Writes the report. `false` if there is an error in it, for exit code 1.
+pub fn run(args: &Args, out: &mut dyn Write) -> io::Result<bool> {
+    let report = if args.target.is_dir() {
+        check_policies(&args.target)
+    } else {
+        check(&args.target, &config::process_env).report
+    };
+    out.write_all(report.render(args.format).as_bytes())?;
+    Ok(report.errors() == 0)
+}
+
+/// A configuration and its policies, and everything that there is to say about them.
+#[derive(Debug)]
+pub struct Checked {
+    /// Configuration and policies: there unless the report has an error.
+    pub accepted: Option<(Config, Policies)>,
+    pub report: Report,
+}
+
+/// Looks at a configuration and the policies it names. What is accepted here is what `serve`
+/// runs.
+pub fn check(file: &Path, env: Env<'_>) -> Checked {
+    let mut loaded = Config::look(file, env);
+    let mut faults = Faults::new();
+    faults.extend(std::mem::take(&mut loaded.faults));
+    let mut files = 1;
+    let mut policies = Some(Policies::none());
+    if let Some(folder) = &loaded.policies {
+        let looked = Policies::look(folder);
+        files += looked.files;
+        faults.extend(looked.faults);
+        policies = looked.policies;
+    }
+    if let Some(policies) = &policies {
+        // With an error in the configuration its callers and upstreams may be missing.
+        faults.extend(policies.lint(surroundings(&loaded).as_ref()));
+    }
+    let accepted = loaded.config.zip(policies).filter(|_| !faults.has_errors());
+    Checked { accepted, report: Report { faults: faults.into_sorted(), files } }
+}
+
+/// Looks at a policy folder alone.
+pub fn check_policies(folder: &Path) -> Report {
+    let looked = Policies::look(folder);
+    let mut faults = Faults::new();
+    faults.extend(looked.faults);
+    if let Some(policies) = &looked.policies {
+        faults.extend(policies.lint(None));
+    }
+    Report { faults: faults.into_sorted(), files: looked.files }
+}
+
+/// What policies have to do with of a configuration; `None` if that has an error.
+fn surroundings(loaded: &Loaded) -> Option<Surroundings> {
+    let config = loaded.config.as_ref()?;
+    let places = &loaded.places;
+    let callers = config.callers.iter().filter_map(|caller| {
+        Some(KnownCaller {
+            id: caller.id.clone(),
+            tenant: caller.tenant.clone(),
+            at: places.callers.get(&caller.id)?.clone(),
+            fixed: caller.identity.fixed.as_ref().map(|f| (f.id.clone(), f.roles.clone())),
+            catalog_roles: caller.catalog_roles.clone(),
+        })
+    });
+    let upstreams = config.upstreams.iter().filter_map(|upstream| {
+        Some((upstream.name.clone(), places.upstreams.get(&upstream.name)?.clone()))
+    });
+    Some(Surroundings { callers: callers.collect(), upstreams: upstreams.collect() })
+}
+
+#[cfg(test)]
+mod tests;

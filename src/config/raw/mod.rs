@@ -1,0 +1,293 @@
+//! `hangu.yaml` as it is written: each value with its place, each key known.
+//!
+//! Shapes and single values are checked here; what values mean together, and whether a secret is
+//! there, in `build`.
+
+mod callers;
+mod upstreams;
+
+use std::{net::SocketAddr, time::Duration};
+
+use super::{Network, Origin, ToolsCallErrors, TraceTrust};
+use crate::{
+    fault::{FaultCode, Faults, Span},
+    model::server::Risk,
+    yaml::{ByteSize, FromNode, MapReader, Node, Spanned, VERSION, Value, Words},
+};
+
+pub use callers::{RawCaller, RawEmployee, RawIdentity, RawKey, RawKeySource};
+pub use upstreams::{RawHeader, RawHeaderValue, RawUpstream};
+
+/// The whole file.
+#[derive(Debug)]
+pub struct RawConfig {
+    pub at: Span,
+    pub listen: Option<Spanned<SocketAddr>>,
+    pub workers: Option<Spanned<usize>>,
+    pub admin: RawAdmin,
+    pub policies: Option<Spanned<String>>,
+    pub audit: RawAudit,
+    pub callers: Vec<RawCaller>,
+    pub upstreams: Vec<RawUpstream>,
+    pub tls: Option<RawTls>,
+    pub origins: Vec<Origin>,
+    pub trusted_proxies: Vec<Network>,
+    pub trace_trust: Option<TraceTrust>,
+    pub max_tenants: Option<Spanned<usize>>,
+    pub tools_call_errors: Option<ToolsCallErrors>,
+    pub sessions_required: Option<bool>,
+    pub session_ttl: Option<Spanned<Duration>>,
+    pub drain_delay: Option<Spanned<Duration>>,
+    pub drain_timeout: Option<Spanned<Duration>>,
+    pub edge: RawEdge,
+    pub idempotency: RawIdempotency,
+}
+
+#[derive(Debug, Default)]
+pub struct RawAdmin {
+    pub listen: Option<Spanned<SocketAddr>>,
+}
+
+#[derive(Debug, Default)]
+pub struct RawAudit {
+    pub file: Option<Spanned<String>>,
+    pub strict: Option<Vec<Risk>>,
+}
+
+#[derive(Debug)]
+pub struct RawTls {
+    pub cert: Option<Spanned<String>>,
+    pub key: Option<Spanned<String>>,
+}
+
+#[derive(Debug, Default)]
+pub struct RawEdge {
+    pub header_timeout: Option<Spanned<Duration>>,
+    pub idle_timeout: Option<Spanned<Duration>>,
+    pub body_timeout: Option<Spanned<Duration>>,
+    pub max_connections: Option<Spanned<usize>>,
+    pub max_body: Option<Spanned<ByteSize>>,
+}
+
+#[derive(Debug, Default)]
+pub struct RawIdempotency {
+    pub capacity_bytes: Option<Spanned<ByteSize>>,
+    pub max_keys: Option<Spanned<usize>>,
+    pub ttl: Option<Spanned<Duration>>,
+    pub wait: Option<Spanned<Duration>>,
+    pub max_body: Option<Spanned<ByteSize>>,
+}
+
+/// Where a secret is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum SecretRef {
+    Env(String),
+    File(String),
+}
+
+const STORES: Words<()> = Words {
+    what: "store",
+    code: FaultCode::BadValue,
+    known: &[("memory", ())],
+    later: &["sqlite", "postgres"],
+};
+
+const SHARED: Words<()> = Words {
+    what: "shared store",
+    code: FaultCode::BadValue,
+    known: &[("local", ())],
+    later: &["redis"],
+};
+
+const EMPLOYEE_FORMS: Words<()> =
+    Words { what: "form", code: FaultCode::BadValue, known: &[("plain", ())], later: &["hash"] };
+
+const TRUSTS: Words<TraceTrust> = Words {
+    what: "trust",
+    code: FaultCode::BadValue,
+    known: &[("authenticated", TraceTrust::Authenticated), ("never", TraceTrust::Never)],
+    later: &[],
+};
+
+const TOOLS_CALL: Words<ToolsCallErrors> = Words {
+    what: "form of errors",
+    code: FaultCode::BadValue,
+    known: &[
+        ("result", ToolsCallErrors::Result),
+        ("jsonrpc", ToolsCallErrors::JsonRpc),
+        ("status", ToolsCallErrors::Status),
+    ],
+    later: &[],
+};
+
+const SESSIONS: Words<bool> = Words {
+    what: "way with sessions",
+    code: FaultCode::BadValue,
+    known: &[("optional", false), ("required", true)],
+    later: &[],
+};
+
+impl RawConfig {
+    pub fn read(node: &Node, faults: &mut Faults) -> Option<Self> {
+        let mut map = node.map(faults)?;
+        if let Some(version) = map.required_node("version", faults) {
+            VERSION.read(version, faults);
+        }
+        map.later(&["keyring", "issuers", "egress", "approvals", "credentials"], faults);
+        read_backend(&mut map, "store", &STORES, faults);
+        read_backend(&mut map, "shared", &SHARED, faults);
+        let config = Self {
+            at: node.at.clone(),
+            listen: map.optional("listen", faults),
+            workers: map.optional("workers", faults),
+            admin: read_admin(&mut map, faults),
+            policies: map.optional("policies", faults),
+            audit: read_audit(&mut map, faults),
+            callers: callers::read(&mut map, faults),
+            upstreams: upstreams::read(&mut map, faults),
+            tls: read_tls(&mut map, faults),
+            origins: map.optional("origins", faults).unwrap_or_default(),
+            trusted_proxies: map.optional("trusted_proxies", faults).unwrap_or_default(),
+            trace_trust: part(&mut map, "trace", faults, |map, faults| {
+                map.words("trust", &TRUSTS, faults)
+            }),
+            max_tenants: part(&mut map, "telemetry", faults, |map, faults| {
+                map.optional("max_tenants", faults)
+            }),
+            tools_call_errors: part(&mut map, "errors", faults, |map, faults| {
+                map.words("tools_call", &TOOLS_CALL, faults)
+            }),
+            sessions_required: map.words("sessions", &SESSIONS, faults),
+            session_ttl: map.optional("session_ttl", faults),
+            drain_delay: map.optional("drain_delay", faults),
+            drain_timeout: map.optional("drain_timeout", faults),
+            edge: read_edge(&mut map, faults),
+            idempotency: read_idempotency(&mut map, faults),
+        };
+        map.finish(faults);
+        Some(config)
+    }
+}
+
+/// Reads a mapping under a key, if it is there.
+fn part<T>(
+    map: &mut MapReader<'_>,
+    key: &'static str,
+    faults: &mut Faults,
+    read: impl FnOnce(&mut MapReader<'_>, &mut Faults) -> Option<T>,
+) -> Option<T> {
+    let mut map = map.node(key)?.map(faults)?;
+    let value = read(&mut map, faults);
+    map.finish(faults);
+    value
+}
+
+/// A backend is a word, or an address whose scheme is one.
+fn read_backend(
+    map: &mut MapReader<'_>,
+    key: &'static str,
+    words: &Words<()>,
+    faults: &mut Faults,
+) {
+    let Some(node) = map.node(key) else { return };
+    if let Value::Text(text) = &node.value
+        && let Some((scheme, _)) = text.split_once(':')
+        && words.later.iter().any(|later| scheme.starts_with(later))
+    {
+        // The address may hold a password: it is not repeated.
+        let message = format!("`{key}: {scheme}:…` is not part of this version");
+        let fault = faults.add(FaultCode::NotInThisVersion, &node.at, message);
+        let known = words.known.first().map_or("", |(word, ())| word);
+        fault.suggest(format!("only `{known}` is known")).secret();
+        return;
+    }
+    words.read(node, faults);
+}
+
+fn read_admin(map: &mut MapReader<'_>, faults: &mut Faults) -> RawAdmin {
+    part(map, "admin", faults, |map, faults| {
+        map.later(&["token"], faults);
+        Some(RawAdmin { listen: map.optional("listen", faults) })
+    })
+    .unwrap_or_default()
+}
+
+fn read_audit(map: &mut MapReader<'_>, faults: &mut Faults) -> RawAudit {
+    part(map, "audit", faults, |map, faults| {
+        map.words("employee", &EMPLOYEE_FORMS, faults);
+        Some(RawAudit {
+            file: map.optional("file", faults),
+            strict: map.optional("strict", faults),
+        })
+    })
+    .unwrap_or_default()
+}
+
+fn read_tls(map: &mut MapReader<'_>, faults: &mut Faults) -> Option<RawTls> {
+    part(map, "tls", faults, |map, faults| {
+        Some(RawTls { cert: map.required("cert", faults), key: map.required("key", faults) })
+    })
+}
+
+fn read_edge(map: &mut MapReader<'_>, faults: &mut Faults) -> RawEdge {
+    part(map, "edge", faults, |map, faults| {
+        Some(RawEdge {
+            header_timeout: map.optional("header_timeout", faults),
+            idle_timeout: map.optional("idle_timeout", faults),
+            body_timeout: map.optional("body_timeout", faults),
+            max_connections: map.optional("max_connections", faults),
+            max_body: map.optional("max_body", faults),
+        })
+    })
+    .unwrap_or_default()
+}
+
+fn read_idempotency(map: &mut MapReader<'_>, faults: &mut Faults) -> RawIdempotency {
+    part(map, "idempotency", faults, |map, faults| {
+        Some(RawIdempotency {
+            capacity_bytes: map.optional("capacity_bytes", faults),
+            max_keys: map.optional("max_keys", faults),
+            ttl: map.optional("ttl", faults),
+            wait: map.optional("wait", faults),
+            max_body: map.optional("max_body", faults),
+        })
+    })
+    .unwrap_or_default()
+}
+
+// === impl SecretRef ===
+
+impl SecretRef {
+    /// Reads `env`, `file` or `secret` of a mapping that may have other keys too.
+    fn read(map: &mut MapReader<'_>, faults: &mut Faults) -> Option<Self> {
+        let later = map.entry("secret").is_some();
+        map.later(&["secret"], faults);
+        let env: Option<String> = map.optional("env", faults);
+        let file: Option<String> = map.optional("file", faults);
+        match (env, file) {
+            (Some(env), None) => Some(SecretRef::Env(env)),
+            (None, Some(file)) => Some(SecretRef::File(file)),
+            (Some(_), Some(_)) => {
+                faults.add(FaultCode::GivenTwice, map.at, "either `env` or `file`, not both");
+                None
+            }
+            (None, None) => {
+                if !later && map.entry("env").is_none() && map.entry("file").is_none() {
+                    let message = "a secret is `{ env: NAME }` or `{ file: PATH }`";
+                    faults.add(FaultCode::MissingKey, map.at, message);
+                }
+                None
+            }
+        }
+    }
+}
+
+/// A secret alone, with nothing beside it.
+impl FromNode for SecretRef {
+    fn from_node(node: &Node, faults: &mut Faults) -> Option<Self> {
+        let mut map = node.map(faults)?;
+        let secret = SecretRef::read(&mut map, faults);
+        map.finish(faults);
+        secret
+    }
+}

@@ -1,0 +1,286 @@
+//! What a configuration means: defaults, every key, secrets.
+
+mod faults;
+
+use secrecy::ExposeSecret;
+use sha2::{Digest, Sha256};
+
+use super::*;
+use crate::{fault::Fault, model::caller::Role};
+
+/// The least that is a configuration.
+pub(super) const LEAST: &str = "
+version: hangu/v1
+callers:
+  gate: { keys: [{ env: GATE_KEY }], tenant: acme }
+upstreams:
+  crm: { url: \"http://127.0.0.1:7001/mcp\" }
+";
+
+pub(super) fn env(name: &str) -> Option<String> {
+    let value = match name {
+        "GATE_KEY" => "gate-key",
+        "NEW_KEY" => "new-key",
+        "TOKEN" => "Bearer hunter2",
+        "PORT" => "9000",
+        "EMPTY" => "",
+        "BROKEN" => "two\nlines",
+        "URL" => "https://user:hunter2@crm.example/mcp",
+        _ => return None,
+    };
+    Some(value.to_owned())
+}
+
+/// Reads a configuration beside a folder `policies/`.
+pub(super) fn read(text: &str) -> Loaded {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::create_dir(folder.path().join("policies")).unwrap();
+    std::fs::write(folder.path().join("secret.txt"), "from-file\n").unwrap();
+    std::fs::write(folder.path().join("cert.pem"), "").unwrap();
+    Config::read("hangu.yaml", text.to_owned(), folder.path(), &env)
+}
+
+/// `code line:column message` of each fault.
+pub(super) fn told(faults: &[Fault]) -> Vec<String> {
+    let line = |f: &Fault| format!("{} {}:{} {}", f.code, f.at.line, f.at.column, f.message);
+    faults.iter().map(line).collect()
+}
+
+fn config(text: &str) -> Config {
+    let loaded = read(text);
+    assert_eq!(told(&loaded.faults), Vec::<String>::new(), "{text}");
+    loaded.config.unwrap()
+}
+
+fn secs(n: u64) -> Duration {
+    Duration::from_secs(n)
+}
+
+fn roles(names: &[&str]) -> Roles {
+    Roles::new(names.iter().map(|name| Role::new(*name)))
+}
+
+fn digest(key: &str) -> [u8; 32] {
+    Sha256::digest(key).into()
+}
+
+#[test]
+fn what_is_not_said_has_a_default() {
+    let config = config(LEAST);
+    assert_eq!(config.listen.to_string(), "127.0.0.1:8080");
+    assert_eq!(config.admin.listen.to_string(), "127.0.0.1:9090");
+    assert_eq!(config.workers, None);
+    assert!(config.policies.is_some_and(|folder| folder.ends_with("policies")));
+    assert!(config.audit.file.ends_with("audit/hangu.jsonl"));
+    assert_eq!(config.audit.strict, [Risk::WriteLow, Risk::WriteHigh]);
+    assert_eq!(config.trace.trust, TraceTrust::Authenticated);
+    assert_eq!(config.telemetry.max_tenants, 200);
+    assert_eq!(config.errors.tools_call, ToolsCallErrors::Result);
+    assert!(!config.sessions.required && config.tls.is_none() && config.origins.is_empty());
+    // Any call can end.
+    assert_eq!(config.drain, Drain { delay: secs(0), timeout: secs(120) });
+    let idempotency = config.idempotency;
+    assert_eq!((idempotency.ttl, idempotency.wait), (secs(86_400), secs(2)));
+    assert_eq!(idempotency.max_body, 256 << 10);
+    let upstream = &config.upstreams[0];
+    assert_eq!(
+        (upstream.timeout, upstream.max_time, upstream.poll),
+        (secs(15), secs(120), secs(30))
+    );
+    assert_eq!((upstream.max_request_bytes, upstream.max_response_bytes), (1 << 20, 4 << 20));
+    assert_eq!((upstream.max_concurrency.get(), upstream.dialect), (64, DialectKind::Auto));
+    assert!(upstream.inject_user && !upstream.stateless && upstream.protocol.is_none());
+    assert_eq!(config.callers[0].identity, Identity::default());
+}
+
+#[test]
+fn every_key_is_read() {
+    let config = config(
+        "
+version: hangu/v1
+listen: 0.0.0.0:${PORT}
+workers: 3
+admin: { listen: 127.0.0.1:9191 }
+store: memory
+shared: local
+policies: policies
+audit: { file: /var/log/hangu.jsonl, strict: [write_high], employee: plain }
+callers:
+  gate: { keys: [{ env: GATE_KEY }], tenant: acme, identity: header, catalog_roles: [member] }
+upstreams:
+  crm:
+    urls: [https://a.example/mcp, https://b.example/mcp]
+    dialect: streamable-http
+    protocol: 2025-11-25
+    forward_headers: [X-Region]
+    stateless: true
+    timeout: 20s
+    max_time: 5m
+    connect_timeout: 2s
+    poll: 1m
+    max_concurrency: 8
+    max_request_bytes: 64KiB
+    max_response_bytes: 8MiB
+  plain: { url: http://127.0.0.1:7001/mcp, dialect: mcp-lite, inject_user: false }
+tls: { cert: cert.pem, key: cert.pem }
+origins: [https://app.example]
+trusted_proxies: [10.0.0.0/8, 192.0.2.1]
+trace: { trust: never }
+telemetry: { max_tenants: 20 }
+errors: { tools_call: status }
+sessions: required
+session_ttl: 1h
+drain_delay: 5s
+drain_timeout: 30s
+edge: { header_timeout: 5s, idle_timeout: 60s, body_timeout: 20s, max_connections: 100, max_body: 2MiB }
+idempotency: { capacity_bytes: 1MiB, max_keys: 10, ttl: 1h, wait: 0s, max_body: 1KiB }
+",
+    );
+    assert_eq!(config.listen.to_string(), "0.0.0.0:9000");
+    assert_eq!(config.workers.map(NonZeroUsize::get), Some(3));
+    assert_eq!(config.admin.listen.port(), 9191);
+    assert_eq!(config.audit.file, PathBuf::from("/var/log/hangu.jsonl"));
+    assert_eq!(config.audit.strict, [Risk::WriteHigh]);
+    assert_eq!(config.callers[0].catalog_roles, roles(&["member"]));
+    assert!(config.tls.is_some_and(|tls| tls.cert.ends_with("cert.pem")));
+    assert_eq!(config.origins[0].as_str(), "https://app.example");
+    assert!(config.trusted_proxies[0].contains("10.9.9.9".parse().unwrap()));
+    assert_eq!(config.trace.trust, TraceTrust::Never);
+    assert_eq!(config.telemetry.max_tenants, 20);
+    assert_eq!(config.errors.tools_call, ToolsCallErrors::Status);
+    assert_eq!(config.sessions, Sessions { required: true, ttl: secs(3_600) });
+    assert_eq!(config.drain, Drain { delay: secs(5), timeout: secs(30) });
+    let edge = config.edge;
+    assert_eq!(
+        (edge.header_timeout, edge.idle_timeout, edge.body_timeout),
+        (secs(5), secs(60), secs(20))
+    );
+    assert_eq!((edge.max_connections, edge.max_body), (100, 2 << 20));
+    let idempotency = config.idempotency;
+    assert_eq!((idempotency.capacity_bytes, idempotency.max_keys), (1 << 20, 10));
+    assert_eq!(
+        (idempotency.ttl, idempotency.wait, idempotency.max_body),
+        (secs(3_600), secs(0), 1_024)
+    );
+    let [crm, plain] = &config.upstreams[..] else { panic!() };
+    assert_eq!(crm.urls.len(), 2);
+    assert_eq!(
+        (crm.dialect, crm.protocol),
+        (DialectKind::StreamableHttp, Some(Version::V2025_11_25))
+    );
+    assert_eq!(crm.forward_headers, ["x-region"]);
+    assert!(crm.stateless && !plain.inject_user && plain.dialect == DialectKind::McpLite);
+    assert_eq!((crm.timeout, crm.max_time), (secs(20), secs(300)));
+    assert_eq!((crm.connect_timeout, crm.poll, crm.max_concurrency.get()), (secs(2), secs(60), 8));
+    assert_eq!((crm.max_request_bytes, crm.max_response_bytes), (65_536, 8 << 20));
+}
+
+#[test]
+fn keys_are_kept_as_digests_with_their_expiry() {
+    let hex: String = digest("third").iter().map(|byte| format!("{byte:02x}")).collect();
+    let text = LEAST.replace(
+        "[{ env: GATE_KEY }]",
+        &format!(
+            "[{{ env: GATE_KEY }}, {{ file: secret.txt, expires: 2999-01-31T00:00:00Z }}, \
+             {{ sha256: {hex} }}]"
+        ),
+    );
+    let config = config(&text);
+    let keys = &config.callers[0].keys;
+    assert_eq!(
+        keys.iter().map(|key| key.digest).collect::<Vec<_>>(),
+        [digest("gate-key"), digest("from-file"), digest("third")]
+    );
+    assert_eq!(
+        keys.iter().map(|key| key.expires_ms).collect::<Vec<_>>(),
+        [None, Some(32_474_736_000_000), None]
+    );
+    assert!(!format!("{config:?}").contains("gate-key"));
+}
+
+#[test]
+fn an_employee_is_named_by_header_by_the_file_or_both() {
+    let fixed =
+        |names| Some(FixedEmployee { id: EmployeeId::parse("E1").unwrap(), roles: roles(names) });
+    for (identity, header, employee) in [
+        ("header", true, None),
+        ("{ empId: E1, roles: [member] }", false, fixed(&["member"])),
+        ("{ empId: E1 }", false, fixed(&[])),
+        ("{ header: true, fallback: { empId: E1, roles: [member] } }", true, fixed(&["member"])),
+        ("{ header: true }", true, None),
+    ] {
+        let text = LEAST.replace("tenant: acme", &format!("tenant: acme, identity: {identity}"));
+        let expected = Identity { header, fixed: employee };
+        assert_eq!(config(&text).callers[0].identity, expected, "{identity}");
+    }
+}
+
+fn headers(body: &str) -> Vec<(String, String)> {
+    let url = "url: \"http://127.0.0.1:7001/mcp\"";
+    let config = config(&LEAST.replace(url, &format!("{url}, {body}")));
+    let shown = config.upstreams[0].headers.iter().map(|header| {
+        let value = match &header.value {
+            HeaderSource::Template(template) => format!("{:?}", template.parts()),
+            HeaderSource::Secret(secret) => secret.expose_secret().to_owned(),
+        };
+        (header.name.to_string(), value)
+    });
+    shown.collect()
+}
+
+#[test]
+fn headers_and_options_mean_the_same() {
+    let expected = vec![
+        ("x-api-key".to_owned(), "from-file".to_owned()),
+        ("authorization".to_owned(), "Bearer hunter2".to_owned()),
+        ("sso-emp-id".to_owned(), "[Employee]".to_owned()),
+        ("x-from".to_owned(), "[Literal(\"hangu \"), Tenant]".to_owned()),
+    ];
+    let plain = "headers: { X-Api-Key: { file: secret.txt }, Authorization: { env: TOKEN }, \
+                 SSO-Emp-Id: $ctx.user.empId, X-From: hangu $ctx.tenant }";
+    assert_eq!(headers(plain), expected);
+    let options = "options: { mcp.headers.X-Api-Key: { file: secret.txt }, \
+                   mcp.headers.Authorization: { env: TOKEN }, \
+                   mcp.headers.SSO-Emp-Id: $ctx.user.empId, \
+                   mcp.headers.X-From: hangu $ctx.tenant }";
+    assert_eq!(headers(options), expected);
+    let list = "headers: { X-Api-Key: { file: secret.txt }, Authorization: { env: TOKEN } }, \
+                options: [mcp.headers.SSO-Emp-Id=$ctx.user.empId, \
+                \"mcp.headers.X-From = hangu $ctx.tenant\"]";
+    assert_eq!(headers(list), expected);
+}
+
+#[test]
+fn a_longer_timeout_alone_stretches_the_cap_and_a_shorter_cap_alone_cuts_the_timeout() {
+    let url = "url: \"http://127.0.0.1:7001/mcp\"";
+    let times = |body: &str| {
+        let config = config(&LEAST.replace(url, &format!("{url}, {body}")));
+        (config.upstreams[0].timeout, config.upstreams[0].max_time)
+    };
+    assert_eq!(times("timeout: 5m"), (secs(300), secs(300)));
+    assert_eq!(times("max_time: 10s"), (secs(10), secs(10)));
+}
+
+#[test]
+fn paths_start_at_the_files_folder() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::create_dir(folder.path().join("policies")).unwrap();
+    std::fs::write(folder.path().join("hangu.yaml"), LEAST).unwrap();
+    let loaded = Config::look(&folder.path().join("hangu.yaml"), &env);
+    let config = loaded.config.unwrap();
+    assert_eq!(config.audit.file, folder.path().join("audit/hangu.jsonl"));
+    assert_eq!(loaded.policies, Some(folder.path().join("policies")));
+    let missing = Config::load(&folder.path().join("other.yaml")).unwrap_err();
+    assert_eq!(missing[0].code.as_str(), "Y001");
+}
+
+#[test]
+fn without_a_policy_folder_nothing_is_allowed_and_that_is_told() {
+    let folder = tempfile::tempdir().unwrap();
+    let loaded = Config::read("hangu.yaml", LEAST.to_owned(), folder.path(), &env);
+    assert_eq!(loaded.faults[0].code.as_str(), "C104");
+    assert_eq!(loaded.config.unwrap().policies, None);
+    let named = format!("{LEAST}policies: nowhere\n");
+    let loaded = Config::read("hangu.yaml", named, folder.path(), &env);
+    assert_eq!(loaded.faults[0].code.as_str(), "Y001");
+}

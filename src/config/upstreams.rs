@@ -1,0 +1,307 @@
+//! Upstreams as they are meant: addresses that can be dialled, headers that can be sent, and no
+//! secret in either.
+
+use std::{collections::HashMap, num::NonZeroUsize, time::Duration};
+
+use http::{HeaderName, HeaderValue};
+use secrecy::ExposeSecret;
+use url::Url;
+
+use super::{
+    Header, HeaderSource, HeaderTemplate, Upstream,
+    build::{MAX_WAIT, size, within},
+    is_sensitive,
+    raw::{RawHeader, RawHeaderValue, RawUpstream},
+    secret::Vault,
+};
+use crate::{
+    fault::{FaultCode, Faults, Span},
+    model::server::{DialectKind, UpstreamName},
+    yaml::Spanned,
+};
+
+/// What a call may take in all, unless said.
+pub(super) const MAX_TIME: Duration = Duration::from_secs(120);
+
+const TIMEOUT: Duration = Duration::from_secs(15);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+const POLL: Duration = Duration::from_secs(30);
+const MS: Duration = Duration::from_millis(1);
+const MAX_CONCURRENCY: NonZeroUsize = NonZeroUsize::new(64).unwrap();
+
+/// Headers that the gateway or the connection sets; beginnings end in `-`.
+const RESERVED: [&str; 25] = [
+    "accept",
+    "accept-encoding",
+    "connection",
+    "content-encoding",
+    "content-length",
+    "content-type",
+    "expect",
+    "host",
+    "idempotency-key",
+    "keep-alive",
+    "last-event-id",
+    "mcp-",
+    "origin",
+    "proxy-authenticate",
+    "proxy-authorization",
+    "proxy-connection",
+    "te",
+    "traceparent",
+    "tracestate",
+    "trailer",
+    "transfer-encoding",
+    "upgrade",
+    "user-agent",
+    "x-call-source",
+    "x-trace-id",
+];
+
+/// What names callers and employees to the gateway; it goes no further as it came.
+const OURS: [&str; 2] = ["x-api-key", "sso-emp-id"];
+
+pub(super) fn build(raw: Vec<RawUpstream>, vault: Vault<'_>, faults: &mut Faults) -> Vec<Upstream> {
+    raw.into_iter().filter_map(|raw| build_one(raw, vault, faults)).collect()
+}
+
+fn build_one(raw: RawUpstream, vault: Vault<'_>, faults: &mut Faults) -> Option<Upstream> {
+    let name = UpstreamName::parse(&raw.name.value)
+        .map_err(|reason| {
+            let message = format!("`{}` is no name here: {reason}", raw.name.value);
+            faults.add(FaultCode::BadName, &raw.name.at, message);
+        })
+        .ok();
+    without_effect(&raw, faults);
+    let dialect = raw.dialect.map_or(DialectKind::Auto, |dialect| dialect.value);
+    let urls = build_urls(&raw.urls, faults);
+    let headers = build_headers(raw.headers, vault, faults);
+    let forward_headers = build_forwarded(raw.forward_headers, &headers, faults);
+    let (timeout, max_time) = build_times(raw.timeout, raw.max_time, faults);
+    Some(Upstream {
+        name: name?,
+        urls,
+        dialect,
+        protocol: raw.protocol.and_then(|protocol| protocol.value),
+        headers,
+        forward_headers,
+        inject_user: raw.inject_user.is_none_or(|inject| inject.value),
+        stateless: raw.stateless.unwrap_or(false),
+        timeout,
+        max_time,
+        connect_timeout: within(raw.connect_timeout, CONNECT_TIMEOUT, MS..=MAX_WAIT, faults),
+        poll: within(raw.poll, POLL, 1_000 * MS..=MAX_WAIT, faults),
+        max_concurrency: NonZeroUsize::new(within(
+            raw.max_concurrency,
+            MAX_CONCURRENCY.get(),
+            1..=100_000,
+            faults,
+        ))
+        .unwrap_or(MAX_CONCURRENCY),
+        max_request_bytes: size(raw.max_request_bytes, 1 << 20, faults),
+        max_response_bytes: size(raw.max_response_bytes, 4 << 20, faults),
+    })
+}
+
+fn without_effect(raw: &RawUpstream, faults: &mut Faults) {
+    let lite = raw.dialect.as_ref().is_some_and(|d| d.value == DialectKind::McpLite);
+    if let Some(inject) = raw.inject_user.as_ref().filter(|_| !lite) {
+        let message = "`inject_user` is about `dialect: mcp-lite` only";
+        faults.add(FaultCode::NoEffect, &inject.at, message);
+    }
+    if let Some(protocol) = raw.protocol.as_ref().filter(|p| lite && p.value.is_some()) {
+        let message = "`mcp-lite` has no protocol revisions";
+        faults.add(FaultCode::Contradiction, &protocol.at, message);
+    }
+}
+
+fn build_times(
+    timeout: Option<Spanned<Duration>>,
+    max_time: Option<Spanned<Duration>>,
+    faults: &mut Faults,
+) -> (Duration, Duration) {
+    let at = timeout.as_ref().or(max_time.as_ref()).map(|time| time.at.clone());
+    // A longer timeout alone stretches the default cap; a shorter cap alone cuts the timeout.
+    let cap = timeout.as_ref().map_or(MAX_TIME, |timeout| timeout.value.max(MAX_TIME));
+    let max_given = max_time.is_some();
+    let timeout_given = timeout.is_some();
+    let max_time = within(max_time, cap, MS..=MAX_WAIT, faults);
+    let timeout = within(timeout, TIMEOUT.min(max_time), MS..=MAX_WAIT, faults);
+    if let (true, true, Some(at)) = (max_given, timeout_given, at)
+        && timeout > max_time
+    {
+        let message = "`timeout` is longer than `max_time`, which ends every call";
+        faults.add(FaultCode::Contradiction, &at, message);
+    }
+    (timeout, max_time)
+}
+
+// === addresses ===
+
+fn build_urls(raw: &[Spanned<String>], faults: &mut Faults) -> Vec<Url> {
+    let mut urls: Vec<Url> = Vec::with_capacity(raw.len());
+    for text in raw {
+        match check_url(&text.value) {
+            Ok(url) if urls.contains(&url) => {
+                faults.add(FaultCode::GivenTwice, &text.at, "this address is here twice");
+            }
+            Ok(url) => urls.push(url),
+            Err((message, suggestion)) => {
+                // An address that is refused may hold what it is refused for.
+                let fault = faults.add(FaultCode::BadAddress, &text.at, message).secret();
+                if let Some(suggestion) = suggestion {
+                    fault.suggest(suggestion);
+                }
+            }
+        }
+    }
+    urls
+}
+
+fn check_url(text: &str) -> Result<Url, (String, Option<&'static str>)> {
+    let header = Some("send it in a header: `headers: { NAME: { env: … } }`");
+    let url = Url::parse(text).map_err(|error| {
+        (format!("not an address: {error}"), Some("such as `http://127.0.0.1:7001/mcp`"))
+    })?;
+    if !matches!(url.scheme(), "http" | "https") {
+        return Err(("an upstream is reached by `http` or `https`".to_owned(), None));
+    }
+    if url.host_str().is_none_or(str::is_empty) {
+        return Err(("the address has no host".to_owned(), None));
+    }
+    if url.port() == Some(0) {
+        return Err(("port 0 cannot be dialled".to_owned(), None));
+    }
+    if !url.username().is_empty() || url.password().is_some() {
+        return Err(("the address holds a user's name or password".to_owned(), header));
+    }
+    if let Some((name, _)) = url.query_pairs().find(|(name, _)| is_sensitive(name)) {
+        return Err((format!("the address holds a secret in its parameter `{name}`"), header));
+    }
+    if url.fragment().is_some() {
+        return Err(("an address has no `#`: servers never see what follows".to_owned(), None));
+    }
+    Ok(url)
+}
+
+// === headers ===
+
+fn build_headers(raw: Vec<RawHeader>, vault: Vault<'_>, faults: &mut Faults) -> Vec<Header> {
+    let mut seen: HashMap<HeaderName, Span> = HashMap::new();
+    let mut headers = Vec::with_capacity(raw.len());
+    for header in raw {
+        let Some(name) = header_name(&header.name, faults) else { continue };
+        if let Some(first) = seen.insert(name.clone(), header.name.at.clone()) {
+            let message = format!("header `{}` is set twice", header.name.value);
+            let fault = faults.add(FaultCode::GivenTwice, &header.name.at, message);
+            fault.relate(&first, "here the first time");
+            continue;
+        }
+        if let Some(value) = header_value(&name, header.value, &header.value_at, vault, faults) {
+            headers.push(Header { name, value });
+        }
+    }
+    headers
+}
+
+fn header_name(name: &Spanned<String>, faults: &mut Faults) -> Option<HeaderName> {
+    let Ok(parsed) = HeaderName::try_from(name.value.as_str()) else {
+        let message = format!("`{}` is not a header's name", name.value);
+        faults.add(FaultCode::BadHeader, &name.at, message);
+        return None;
+    };
+    let reserved = RESERVED.iter().any(|reserved| match reserved.ends_with('-') {
+        true => parsed.as_str().starts_with(reserved),
+        false => parsed.as_str() == *reserved,
+    });
+    if reserved {
+        let message = format!("`{}` is the gateway's own to set", name.value);
+        faults.add(FaultCode::BadHeader, &name.at, message);
+        return None;
+    }
+    Some(parsed)
+}
+
+fn header_value(
+    name: &HeaderName,
+    value: RawHeaderValue,
+    at: &Span,
+    vault: Vault<'_>,
+    faults: &mut Faults,
+) -> Option<HeaderSource> {
+    match value {
+        RawHeaderValue::Secret(secret) => {
+            let value = vault.open(&secret, at, faults)?;
+            let text = value.expose_secret();
+            if !fits(text) {
+                let message = "the value cannot be sent in a header: it is not visible ASCII";
+                faults.add(FaultCode::BadHeader, at, message);
+                return None;
+            }
+            Some(HeaderSource::Secret(value))
+        }
+        RawHeaderValue::Text(text) => {
+            let template = match HeaderTemplate::parse(&text) {
+                Ok(template) => template,
+                Err(found) => {
+                    let fault = faults.add(FaultCode::BadTemplate, at, found.message);
+                    if let Some(suggestion) = found.suggestion {
+                        fault.suggest(suggestion);
+                    }
+                    if is_sensitive(name.as_str()) {
+                        fault.secret();
+                    }
+                    return None;
+                }
+            };
+            if is_sensitive(name.as_str()) && !template.is_all_context() {
+                let message = format!("the value of `{name}` is a secret: it does not stand here");
+                let fault = faults.add(FaultCode::SecretInTheOpen, at, message);
+                fault.suggest("write `{ env: NAME }` or `{ file: PATH }`").secret();
+                return None;
+            }
+            if !fits(&text) {
+                faults.add(FaultCode::BadHeader, at, "the value is empty, or begins or ends blank");
+                return None;
+            }
+            Some(HeaderSource::Template(template))
+        }
+    }
+}
+
+/// Whether a value arrives as it was sent.
+fn fits(text: &str) -> bool {
+    !text.is_empty()
+        && text.trim() == text
+        && text.bytes().all(|b| matches!(b, b' '..=b'~'))
+        && HeaderValue::from_str(text).is_ok()
+}
+
+fn build_forwarded(
+    raw: Vec<Spanned<String>>,
+    headers: &[Header],
+    faults: &mut Faults,
+) -> Vec<HeaderName> {
+    let mut names: Vec<HeaderName> = Vec::with_capacity(raw.len());
+    for text in raw {
+        let Some(name) = header_name(&text, faults) else { continue };
+        if OURS.contains(&name.as_str()) {
+            let message = format!("`{}` is for the gateway: it is never passed on", text.value);
+            let fault = faults.add(FaultCode::BadHeader, &text.at, message);
+            fault.suggest("set it in `headers`, such as `SSO-Emp-Id: $ctx.user.empId`");
+        } else if names.contains(&name) {
+            let message = format!("`{}` is here twice", text.value);
+            faults.add(FaultCode::GivenTwice, &text.at, message);
+        } else if headers.iter().any(|header| header.name == name) {
+            let message = format!("`{}` is set by `headers` already", text.value);
+            faults.add(FaultCode::Contradiction, &text.at, message);
+        } else {
+            if name == http::header::AUTHORIZATION {
+                let message = "a client's token is passed on: it was issued for somebody else";
+                faults.add(FaultCode::ForwardedToken, &text.at, message);
+            }
+            names.push(name);
+        }
+    }
+    names
+}

@@ -1,0 +1,112 @@
+//! An error in the form of each dialect: the refusal a model reads, the JSON-RPC error, the
+//! REST error object.
+//!
+//! `stack/respond.rs` makes the HTTP answer of it; the end of a stream needs the body alone.
+
+use bytes::Bytes;
+
+use super::jsonrpc;
+use crate::{
+    error::{Error, Form},
+    json,
+    model::exchange::NorthDialect,
+};
+
+/// The refusal object of the taxonomy, as one JSON object.
+pub fn object(error: &Error, trace_id: &str) -> Vec<u8> {
+    let mut out = Vec::with_capacity(192 + error.message().len());
+    out.extend_from_slice(b"{\"code\":\"");
+    out.extend_from_slice(error.code().as_str().as_bytes());
+    out.extend_from_slice(b"\",\"message\":");
+    json::write_str(&mut out, error.message());
+    out.extend_from_slice(b",\"retryable\":");
+    out.extend_from_slice(if error.retryable() { b"true" } else { b"false" });
+    out.extend_from_slice(b",\"next\":\"");
+    out.extend_from_slice(error.next().as_str().as_bytes());
+    out.push(b'"');
+    if let Some(after) = error.retry_after() {
+        out.extend_from_slice(b",\"retryAfterMs\":");
+        let ms = u64::try_from(after.as_millis()).unwrap_or(u64::MAX);
+        out.extend_from_slice(itoa::Buffer::new().format(ms).as_bytes());
+    }
+    let mut text = |name: &str, value: Option<&str>| {
+        if let Some(value) = value {
+            out.push(b',');
+            json::write_str(&mut out, name);
+            out.push(b':');
+            json::write_str(&mut out, value);
+        }
+    };
+    text("limit", error.limit());
+    text("pointer", error.pointer());
+    text("outcome", error.unknown_outcome().then_some("unknown"));
+    text("traceId", Some(trace_id));
+    out.push(b'}');
+    out
+}
+
+/// A refused call as a tool result: one sentence for the model, and the object.
+///
+/// `structured` is false for a tool with an `outputSchema`: widespread clients check it even on
+/// errors, and the sentence would never reach the model.
+pub fn tool_result(
+    error: &Error,
+    dialect: NorthDialect,
+    trace_id: &str,
+    structured: bool,
+) -> Vec<u8> {
+    let object = object(error, trace_id);
+    let mut out = Vec::with_capacity(256 + 2 * object.len() + error.message().len());
+    out.push(b'{');
+    if dialect == NorthDialect::Modern {
+        out.extend_from_slice(b"\"resultType\":\"complete\",");
+    }
+    out.extend_from_slice(b"\"content\":[{\"type\":\"text\",\"text\":");
+    json::write_str(&mut out, error.message());
+    out.extend_from_slice(b"}],");
+    if structured {
+        out.extend_from_slice(b"\"structuredContent\":");
+        out.extend_from_slice(&object);
+        out.push(b',');
+    }
+    out.extend_from_slice(b"\"isError\":true,\"_meta\":{\"dev.hangu/error\":");
+    out.extend_from_slice(&object);
+    if dialect == NorthDialect::Modern {
+        out.push(b',');
+        out.extend_from_slice(super::SERVER_INFO_MEMBER.as_bytes());
+    }
+    out.extend_from_slice(b"}}");
+    out
+}
+
+/// The JSON-RPC code under which an error is told.
+pub fn rpc_code(error: &Error) -> i32 {
+    match error.form() {
+        Form::Protocol { rpc_code, .. } => *rpc_code,
+        Form::Http { rpc_code: Some(code), .. } => *code,
+        Form::Http { rpc_code: None, .. } | Form::Taxonomy => error.code().json_rpc(),
+    }
+}
+
+/// A whole JSON-RPC error response.
+pub fn rpc_response(error: &Error, id: Option<&[u8]>, trace_id: &str) -> Bytes {
+    let mut message = Vec::with_capacity(error.message().len() + 2);
+    json::write_str(&mut message, error.message());
+    let code = i64::from(rpc_code(error));
+    match error.form() {
+        // The protocol says what its own errors carry.
+        Form::Protocol { data, .. } => jsonrpc::error_response(id, code, &message, data.as_deref()),
+        Form::Http { .. } | Form::Taxonomy => {
+            let object = object(error, trace_id);
+            jsonrpc::error_response(id, code, &message, Some(&object))
+        }
+    }
+}
+
+/// The body of a REST refusal.
+pub fn rest_body(error: &Error, trace_id: &str) -> Vec<u8> {
+    let mut out = b"{\"error\":".to_vec();
+    out.extend_from_slice(&object(error, trace_id));
+    out.push(b'}');
+    out
+}

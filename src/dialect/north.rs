@@ -1,0 +1,313 @@
+//! Results in the form the caller's dialect wants, written around the server's bytes.
+//!
+//! Only the result's own members are touched: what the era demands is put in, what it does not
+//! know is cut out, and the rest stays as it came.
+
+use std::ops::Range;
+
+use bytes::Bytes;
+use smallvec::SmallVec;
+
+use super::{SERVER_INFO_MEMBER, jsonrpc};
+use crate::{
+    json::{self, Kind, Value},
+    mcp::{meta, rpc},
+    model::{
+        exchange::NorthDialect,
+        reply::{Final, ModernMember, ResultBody, Shape},
+    },
+};
+
+/// Members of a result that only 2026-07-28 has.
+const MODERN_ONLY: [&str; 3] = ["resultType", "ttlMs", "cacheScope"];
+
+/// Looks once at a result object for what rendering has to know of it.
+pub fn shape(result: Value<'_>) -> Shape {
+    let base = result.raw().as_ptr() as usize;
+    let span = |raw: &[u8]| {
+        let start = raw.as_ptr() as usize - base;
+        start..start + raw.len()
+    };
+    let mut shape = Shape::default();
+    let mut leading = true;
+    for (key, value) in result.members() {
+        shape.members += 1;
+        let name = key.unescaped();
+        let modern = MODERN_ONLY.contains(&&*name);
+        leading &= modern;
+        match &*name {
+            "isError" => shape.is_error = Some(value.kind() == Kind::True),
+            "_meta" if value.kind() == Kind::Object => {
+                shape.meta = Some(span(value.raw()));
+                shape.meta_empty = value.members().next().is_none();
+                shape.server_info = value.get(meta::SERVER_INFO).is_some();
+            }
+            "resultType" => {
+                shape.complete = value.is_str("complete");
+                shape.has_type = true;
+            }
+            _ => {}
+        }
+        if modern {
+            // The key's first quote stands one byte before it.
+            let whole = span(key.raw()).start - 1..span(value.raw()).end;
+            shape.modern.push(ModernMember { span: whole, leading });
+        }
+    }
+    shape
+}
+
+/// The pieces of a result for a dialect, written after `head`; nothing large is copied.
+pub fn result(head: Vec<u8>, body: &ResultBody, dialect: NorthDialect) -> SmallVec<[Bytes; 3]> {
+    let mut out = Pieces { written: head, parts: SmallVec::new() };
+    let raw = &body.raw;
+    if body.rendered && body.added_meta.is_empty() {
+        out.keep(raw.clone());
+        return out.finish();
+    }
+    let modern = dialect == NorthDialect::Modern && !body.rendered;
+    let shape = &body.shape;
+    let mut edits: SmallVec<[(Range<usize>, Vec<u8>); 4]> = SmallVec::new();
+    let mut front = Vec::new();
+    let mut kept = shape.members;
+    if modern && !shape.has_type {
+        front.extend_from_slice(b"\"resultType\":\"complete\",");
+    }
+    if dialect == NorthDialect::McpLite && !body.rendered && shape.is_error.is_none() {
+        front.extend_from_slice(b"\"isError\":false,");
+    }
+    let mut added = Vec::new();
+    if modern && !shape.server_info {
+        added.extend_from_slice(SERVER_INFO_MEMBER.as_bytes());
+    }
+    for (key, value) in &body.added_meta {
+        if !added.is_empty() {
+            added.push(b',');
+        }
+        json::write_str(&mut added, key);
+        added.push(b':');
+        added.extend_from_slice(value);
+    }
+    if !added.is_empty() {
+        match &shape.meta {
+            Some(span) => {
+                if !shape.meta_empty {
+                    added.push(b',');
+                }
+                edits.push((span.start + 1..span.start + 1, added));
+            }
+            None => {
+                front.extend_from_slice(b"\"_meta\":{");
+                front.extend_from_slice(&added);
+                front.extend_from_slice(b"},");
+            }
+        }
+    }
+    if !modern && !body.rendered {
+        for member in &shape.modern {
+            edits.push((with_comma(raw, member), Vec::new()));
+            kept -= 1;
+        }
+    }
+    if !front.is_empty() {
+        if kept == 0 {
+            front.pop();
+        }
+        edits.push((1..1, front));
+    }
+    // What is put in at a place comes before what is cut out from there.
+    edits.sort_by_key(|(span, _)| (span.start, span.end));
+    let mut at = 0;
+    for (span, text) in edits {
+        out.keep(raw.slice(at..span.start));
+        out.written.extend_from_slice(&text);
+        at = span.end;
+    }
+    out.keep(raw.slice(at..));
+    out.finish()
+}
+
+/// A member's span, with the comma that goes with it: the one before it where something that
+/// stays stands before it, else the one behind it, if there is one.
+fn with_comma(raw: &[u8], member: &ModernMember) -> Range<usize> {
+    let Range { start, end } = member.span;
+    let blank = |b: &&u8| b.is_ascii_whitespace();
+    if member.leading {
+        let gap = raw[end..].iter().take_while(blank).count();
+        let comma = raw.get(end + gap) == Some(&b',');
+        return start..if comma { end + gap + 1 } else { end };
+    }
+    let gap = raw[..start].iter().rev().take_while(blank).count();
+    start - gap - 1..end
+}
+
+/// A whole JSON-RPC response around a reply's end.
+pub fn response(id: &[u8], end: &Final, dialect: NorthDialect) -> SmallVec<[Bytes; 3]> {
+    match end {
+        Final::Result(body) => {
+            let mut parts = result(jsonrpc::result_head(id), body, dialect);
+            match parts.last_mut() {
+                Some(last) if last.len() < SMALL => {
+                    let mut closed = Vec::with_capacity(last.len() + 1);
+                    closed.extend_from_slice(last);
+                    closed.push(b'}');
+                    *last = closed.into();
+                }
+                _ => parts.push(Bytes::from_static(b"}")),
+            }
+            parts
+        }
+        Final::Error(error) => {
+            let bytes = jsonrpc::error_response(
+                Some(id),
+                error.code,
+                &error.message,
+                error.data.as_deref(),
+            );
+            smallvec::smallvec![bytes]
+        }
+    }
+}
+
+/// The HTTP status of a server's own JSON-RPC error: older revisions know only 200.
+pub fn rpc_status(code: i64, dialect: NorthDialect) -> u16 {
+    let named = |of: i32| code == i64::from(of);
+    match dialect {
+        NorthDialect::Modern if named(rpc::METHOD_NOT_FOUND) => 404,
+        NorthDialect::Modern
+            if named(rpc::HEADER_MISMATCH)
+                || named(rpc::MISSING_CAPABILITY)
+                || named(rpc::UNSUPPORTED_VERSION) =>
+        {
+            400
+        }
+        _ => 200,
+    }
+}
+
+/// Pieces up to this size are copied into one; larger ones are sent as they are.
+const SMALL: usize = 16 * 1024;
+
+struct Pieces {
+    written: Vec<u8>,
+    parts: SmallVec<[Bytes; 3]>,
+}
+
+impl Pieces {
+    fn keep(&mut self, piece: Bytes) {
+        if piece.len() < SMALL {
+            self.written.extend_from_slice(&piece);
+            return;
+        }
+        if !self.written.is_empty() {
+            self.parts.push(std::mem::take(&mut self.written).into());
+        }
+        self.parts.push(piece);
+    }
+
+    fn finish(mut self) -> SmallVec<[Bytes; 3]> {
+        if !self.written.is_empty() {
+            self.parts.push(self.written.into());
+        }
+        self.parts
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        json::{Doc, Duplicates, Limits},
+        mcp::Version,
+    };
+
+    fn render(raw: &str, dialect: NorthDialect, added: &[(&'static str, &'static str)]) -> String {
+        let limits = Limits { depth: 64, duplicates: Duplicates::Allow, outline: 2 };
+        let doc = Doc::parse(Bytes::copy_from_slice(raw.as_bytes()), &limits).unwrap();
+        let mut body = ResultBody::upstream(doc.root().bytes(), shape(doc.root()));
+        for (key, value) in added {
+            body.added_meta.push((key, Bytes::from_static(value.as_bytes())));
+        }
+        let parts = result(Vec::new(), &body, dialect);
+        parts.iter().map(|part| std::str::from_utf8(part).unwrap()).collect()
+    }
+
+    const LEGACY: NorthDialect = NorthDialect::Legacy(Version::V2025_11_25);
+
+    #[test]
+    fn each_dialect_gets_its_own_envelope_and_the_rest_untouched() {
+        let info = SERVER_INFO_MEMBER;
+        let modern = NorthDialect::Modern;
+        for (raw, dialect, expected) in [
+            (r#"{"content":[]}"#, LEGACY, r#"{"content":[]}"#.to_owned()),
+            (r#"{}"#, LEGACY, "{}".to_owned()),
+            (r#"{"resultType":"complete"}"#, LEGACY, "{}".to_owned()),
+            (r#"{"resultType":"complete","a":1.0}"#, LEGACY, r#"{"a":1.0}"#.to_owned()),
+            (r#"{"a":1 , "resultType":"complete"}"#, LEGACY, r#"{"a":1 }"#.to_owned()),
+            (r#"{"resultType":"complete" , "a":1}"#, LEGACY, r#"{ "a":1}"#.to_owned()),
+            (
+                r#"{"a":[1e2],"ttlMs":0,"cacheScope":"private","b":12345678901234567890}"#,
+                LEGACY,
+                r#"{"a":[1e2],"b":12345678901234567890}"#.to_owned(),
+            ),
+            (r#"{"ttlMs":0,"cacheScope":"private"}"#, LEGACY, "{}".to_owned()),
+            (r#"{"a":1,"ttlMs":0, "cacheScope":"p"}"#, LEGACY, r#"{"a":1}"#.to_owned()),
+            (
+                r#"{"resultType":"complete"}"#,
+                NorthDialect::McpLite,
+                r#"{"isError":false}"#.to_owned(),
+            ),
+            (
+                r#"{"a":1}"#,
+                modern,
+                format!(r#"{{"resultType":"complete","_meta":{{{info}}},"a":1}}"#),
+            ),
+            (
+                r#"{"resultType":"task","_meta":{"x":[1]}}"#,
+                modern,
+                format!(r#"{{"resultType":"task","_meta":{{{info},"x":[1]}}}}"#),
+            ),
+            ("{}", modern, format!(r#"{{"resultType":"complete","_meta":{{{info}}}}}"#)),
+            (
+                r#"{"_meta":{}}"#,
+                modern,
+                format!(r#"{{"resultType":"complete","_meta":{{{info}}}}}"#),
+            ),
+            (
+                r#"{"content":[]}"#,
+                NorthDialect::McpLite,
+                r#"{"isError":false,"content":[]}"#.into(),
+            ),
+            (r#"{"isError":true}"#, NorthDialect::McpLite, r#"{"isError":true}"#.into()),
+        ] {
+            assert_eq!(render(raw, dialect, &[]), expected, "{raw} {dialect:?}");
+        }
+    }
+
+    #[test]
+    fn what_the_gateway_adds_goes_into_meta() {
+        let added = [(meta::REPLAYED, "true")];
+        assert_eq!(
+            render(r#"{"a":1}"#, LEGACY, &added),
+            r#"{"_meta":{"dev.hangu/replayed":true},"a":1}"#
+        );
+        assert_eq!(
+            render(r#"{"a":1,"_meta":{"v":2}}"#, LEGACY, &added),
+            r#"{"a":1,"_meta":{"dev.hangu/replayed":true,"v":2}}"#
+        );
+    }
+
+    #[test]
+    fn a_large_result_is_sent_as_it_is() {
+        let raw = format!(r#"{{"text":"{}"}}"#, "x".repeat(100_000));
+        let limits = Limits { depth: 64, duplicates: Duplicates::Allow, outline: 2 };
+        let doc = Doc::parse(Bytes::from(raw.clone()), &limits).unwrap();
+        let body = ResultBody::upstream(doc.root().bytes(), shape(doc.root()));
+        let parts = response(b"7", &Final::Result(body), LEGACY);
+        let whole: Vec<u8> = parts.concat();
+        assert_eq!(whole, format!(r#"{{"jsonrpc":"2.0","id":7,"result":{raw}}}"#).as_bytes());
+        let start = doc.root().raw().as_ptr() as usize;
+        let large = parts.iter().find(|part| part.len() > 50_000).unwrap().as_ptr() as usize;
+        assert!((start..start + 16).contains(&large), "copied");
+    }
+}

@@ -1,0 +1,101 @@
+//! Reading a method's `params`, which every dialect spells alike.
+//!
+//! Arguments and unknown members stay slices of the body. A member named `user` is never taken
+//! from a client: it is how the gateway tells a provider who calls.
+
+use crate::{
+    error::{Code, Error},
+    json::{Kind, Value},
+    mcp::{Method, meta, rpc},
+    model::call::{Meta, RawMember, Request, ToolCall},
+};
+
+/// Members of `tools/call` that continue a question the server asked. The gateway declares no
+/// capability that would let a server ask, so nothing can be continued.
+const CONTINUATIONS: [&str; 2] = ["inputResponses", "requestState"];
+
+fn invalid(message: impl Into<std::borrow::Cow<'static, str>>) -> Error {
+    Error::protocol(Code::InvalidArgs, rpc::INVALID_PARAMS, 200, message)
+}
+
+/// The method's request, and the `_meta` that came with it. The caller has checked that the
+/// method is one that is served.
+pub fn read(method: Method, params: Option<Value<'_>>) -> Result<(Request, Meta), Error> {
+    if params.is_some_and(|params| params.kind() != Kind::Object) {
+        return Err(invalid("`params` must be an object"));
+    }
+    let meta = read_meta(params)?;
+    let request = match method {
+        Method::Discover => Request::Discover,
+        Method::Ping => Request::Ping,
+        Method::ListTools => {
+            let cursor = match params.and_then(|params| params.get("cursor")) {
+                None => None,
+                Some(cursor) if cursor.kind() == Kind::Null => None,
+                Some(cursor) => {
+                    let text = cursor.as_str().ok_or_else(|| invalid("`cursor` is no string"))?;
+                    Some(text.into())
+                }
+            };
+            Request::ListTools { cursor }
+        }
+        Method::CallTool => Request::CallTool(read_tool_call(params)?),
+        other => Request::Notification(other),
+    };
+    Ok((request, meta))
+}
+
+fn read_tool_call(params: Option<Value<'_>>) -> Result<ToolCall, Error> {
+    let params = params.ok_or_else(|| invalid("`params.name` is missing"))?;
+    let (mut name, mut arguments) = (None, None);
+    let mut others = smallvec::SmallVec::new();
+    for (key, value) in params.members() {
+        let unescaped = key.unescaped();
+        match &*unescaped {
+            "name" => {
+                let text = value.as_str().ok_or_else(|| invalid("`params.name` is no string"))?;
+                name = Some(text.into());
+            }
+            "arguments" if value.kind() == Kind::Object => arguments = Some(value.bytes()),
+            "arguments" => return Err(invalid("`params.arguments` must be an object")),
+            // `user` is the gateway's to say; `task` belongs to a draft that is not served.
+            "_meta" | "user" | "task" => {}
+            name if CONTINUATIONS.contains(&name) => {
+                return Err(invalid(format!(
+                    "`params.{name}` continues no call: nothing was asked"
+                )));
+            }
+            _ => others.push(RawMember { key: key.bytes(), value: value.bytes() }),
+        }
+    }
+    let name = name.ok_or_else(|| invalid("`params.name` is missing"))?;
+    Ok(ToolCall { name, arguments, others })
+}
+
+fn read_meta(params: Option<Value<'_>>) -> Result<Meta, Error> {
+    let Some(value) = params.and_then(|params| params.get("_meta")) else {
+        return Ok(Meta::default());
+    };
+    if value.kind() != Kind::Object {
+        return Err(invalid("`_meta` must be an object"));
+    }
+    let mut read = Meta::default();
+    for (key, value) in value.members() {
+        match &*key.unescaped() {
+            meta::PROGRESS_TOKEN => match value.kind() {
+                Kind::String | Kind::Number => read.progress_token = Some(value.bytes()),
+                _ => return Err(invalid("`progressToken` must be a string or an integer")),
+            },
+            meta::IDEMPOTENCY_KEY => {
+                let text = value.as_str();
+                let text = text.ok_or_else(|| invalid("the idempotency key must be a string"))?;
+                read.idempotency_key = Some(text.into());
+            }
+            meta::TRACEPARENT => read.traceparent = value.as_str().map(Into::into),
+            meta::TRACESTATE => read.tracestate = value.as_str().map(Into::into),
+            _ => {}
+        }
+        read.members.push(RawMember { key: key.bytes(), value: value.bytes() });
+    }
+    Ok(read)
+}

@@ -1,0 +1,332 @@
+//! The decision: policies bound to a catalog, and what one kind of caller sees of it.
+//!
+//! A view is worked out once for each tenant and set of roles and then kept; from there a
+//! decision is the test of a bit. Which tools a rule is about is worked out when the first view
+//! needs to know, so that the rules of ten thousand tenants cost nothing when the catalog
+//! changes.
+
+use std::{
+    collections::{HashMap, HashSet},
+    sync::{Arc, OnceLock},
+};
+
+use arc_swap::ArcSwap;
+use parking_lot::Mutex;
+
+use super::{
+    BitSet, Permit, Reason, Refusal, Subject, ToolIndex, ToolPolicy,
+    compile::{Compiled, ScopeRules},
+    document::{Effect, Rule},
+};
+use crate::model::{
+    caller::{CallerId, Roles, TenantId},
+    exchange::DecisionKind,
+};
+
+/// Views kept for one tenant; with more kinds of callers than this they are worked out anew.
+const MAX_VIEWS: usize = 1_024;
+
+/// Policies bound to a catalog.
+#[derive(Debug)]
+pub struct Set {
+    bound: Arc<Bound>,
+    /// Views of tenants that have no rules of their own.
+    platform: Memo,
+    /// Views of those that have.
+    tenants: HashMap<TenantId, Memo>,
+}
+
+/// What every view of a set shares.
+#[derive(Debug)]
+struct Bound {
+    policies: Arc<Compiled>,
+    tools: Vec<ToolPolicy>,
+    /// `upstream/name` of each tool.
+    names: Vec<Box<str>>,
+    classified: BitSet,
+    /// By selector, once somebody has asked.
+    selected: Vec<OnceLock<BitSet>>,
+    /// Views that see the same tools share one set of bits.
+    visible: Mutex<HashSet<Arc<BitSet>>>,
+}
+
+/// What one kind of caller sees.
+#[derive(Debug)]
+pub struct View {
+    bound: Arc<Bound>,
+    /// The rules that are about this caller.
+    allow: Vec<usize>,
+    deny: Vec<usize>,
+    visible: Arc<BitSet>,
+}
+
+/// What policy says of a tool.
+#[derive(Debug, Clone, Copy)]
+pub struct Decision<'v> {
+    pub kind: DecisionKind,
+    pub reason: Reason,
+    /// The rule that decided: of several the first by scope and id.
+    pub rule: Option<&'v Arc<Rule>>,
+}
+
+/// The views of one scope.
+#[derive(Debug)]
+struct Memo {
+    /// Callers that some rule of the scope names. All others are one and the same to policy.
+    named: HashSet<CallerId>,
+    /// By caller and roles. Read without a lock; a new view replaces the whole.
+    views: ArcSwap<HashMap<CallerId, Views>>,
+}
+
+#[derive(Debug, Clone, Default)]
+struct Views {
+    /// Of a call without an employee.
+    key: Option<Arc<View>>,
+    employees: HashMap<Roles, Arc<View>>,
+}
+
+/// Who looks.
+#[derive(Clone, Copy)]
+struct Viewer<'a> {
+    caller: &'a CallerId,
+    /// `None`: the key alone, with no employee.
+    roles: Option<&'a Roles>,
+}
+
+// === impl Set ===
+
+impl Set {
+    pub(super) fn new(
+        policies: Arc<Compiled>,
+        tools: impl Iterator<Item = ToolPolicy>,
+        subjects: &[Subject<'_>],
+    ) -> Self {
+        let tools: Vec<_> = tools.collect();
+        let mut classified = BitSet::new(tools.len());
+        for (index, _) in tools.iter().enumerate().filter(|(_, tool)| tool.classified) {
+            classified.insert(index);
+        }
+        let names = subjects
+            .iter()
+            .map(|subject| format!("{}/{}", subject.upstream, subject.name).into())
+            .collect();
+        let platform = Memo::new(&policies.platform.callers, None);
+        let tenants = policies.tenants.iter().map(|(tenant, own)| {
+            (tenant.clone(), Memo::new(&policies.platform.callers, Some(&own.callers)))
+        });
+        let tenants = tenants.collect();
+        let selected = policies.selectors.iter().map(|_| OnceLock::new()).collect();
+        let visible = Mutex::default();
+        let bound = Arc::new(Bound { policies, tools, names, classified, selected, visible });
+        Self { bound, platform, tenants }
+    }
+
+    pub fn revision(&self) -> &Arc<str> {
+        &self.bound.policies.revision
+    }
+
+    pub fn tool(&self, tool: ToolIndex) -> Option<&ToolPolicy> {
+        self.bound.tools.get(tool.get())
+    }
+
+    /// `upstream/name` of a tool.
+    pub fn tool_name(&self, tool: ToolIndex) -> Option<&str> {
+        self.bound.names.get(tool.get()).map(|name| &**name)
+    }
+
+    /// What an employee with these roles sees through this caller.
+    pub fn view(&self, tenant: &TenantId, caller: &CallerId, roles: &Roles) -> Arc<View> {
+        self.look(tenant, Viewer { caller, roles: Some(roles) })
+    }
+
+    /// What the caller may call without an employee: only what rules that name it grant.
+    pub fn view_of_key(&self, tenant: &TenantId, caller: &CallerId) -> Arc<View> {
+        self.look(tenant, Viewer { caller, roles: None })
+    }
+
+    fn look(&self, tenant: &TenantId, viewer: Viewer<'_>) -> Arc<View> {
+        let memo = self.tenants.get(tenant).unwrap_or(&self.platform);
+        let slot = if memo.named.contains(viewer.caller) { viewer.caller.as_str() } else { "" };
+        memo.find(slot, viewer.roles).unwrap_or_else(|| {
+            let own = self.bound.policies.tenants.get(tenant);
+            let view = Arc::new(View::new(self.bound.clone(), own, viewer));
+            memo.keep(slot, viewer.roles, &view);
+            view
+        })
+    }
+}
+
+// === impl Memo ===
+
+impl Memo {
+    fn new(platform: &HashSet<CallerId>, own: Option<&HashSet<CallerId>>) -> Self {
+        let named = platform.iter().chain(own.into_iter().flatten()).cloned().collect();
+        Self { named, views: ArcSwap::default() }
+    }
+
+    fn find(&self, slot: &str, roles: Option<&Roles>) -> Option<Arc<View>> {
+        let views = self.views.load();
+        let views = views.get(slot)?;
+        match roles {
+            Some(roles) => views.employees.get(roles).cloned(),
+            None => views.key.clone(),
+        }
+    }
+
+    fn keep(&self, slot: &str, roles: Option<&Roles>, view: &Arc<View>) {
+        self.views.rcu(|all| {
+            let mut all = HashMap::clone(all);
+            if all.values().map(|views| views.employees.len()).sum::<usize>() >= MAX_VIEWS {
+                all.clear();
+            }
+            let views = all.entry(CallerId::new(slot)).or_default();
+            match roles {
+                Some(roles) => {
+                    views.employees.insert(roles.clone(), view.clone());
+                }
+                None => views.key = Some(view.clone()),
+            }
+            all
+        });
+    }
+}
+
+// === impl Bound ===
+
+impl Bound {
+    /// The tools that a rule is about.
+    fn selected_by(&self, rule: usize) -> Option<&BitSet> {
+        let number = *self.policies.selector_of.get(rule)?;
+        let selector = self.policies.selectors.get(number)?;
+        Some(self.selected.get(number)?.get_or_init(|| {
+            if selector.tools.is_none() && selector.risk.is_none() {
+                return BitSet::full(self.names.len());
+            }
+            let mut bits = BitSet::new(self.names.len());
+            for (index, (name, tool)) in self.names.iter().zip(&self.tools).enumerate() {
+                if selector.matches(name, tool.risk) {
+                    bits.insert(index);
+                }
+            }
+            bits
+        }))
+    }
+
+    fn share(&self, bits: BitSet) -> Arc<BitSet> {
+        let mut shared = self.visible.lock();
+        if let Some(known) = shared.get(&bits) {
+            return known.clone();
+        }
+        // Views that were forgotten leave their bits behind.
+        if shared.len() >= MAX_VIEWS {
+            shared.retain(|bits| Arc::strong_count(bits) > 1);
+        }
+        let bits = Arc::new(bits);
+        shared.insert(bits.clone());
+        bits
+    }
+}
+
+// === impl Viewer ===
+
+impl Viewer<'_> {
+    /// Whether a rule of the viewer's scope is about the viewer.
+    fn is_meant_by(self, rule: &Rule) -> bool {
+        let caller = rule
+            .callers
+            .as_ref()
+            .map(|callers| callers.iter().any(|caller| caller.value == *self.caller));
+        match (self.roles, rule.effect) {
+            // Without an employee a rule for everybody grants nothing.
+            (None, Effect::Allow) => caller == Some(true) && rule.roles.is_none(),
+            (None, Effect::Deny) => caller != Some(false) && rule.roles.is_none(),
+            (Some(own), _) => {
+                caller != Some(false)
+                    && rule.roles.as_ref().is_none_or(|roles| {
+                        roles.iter().any(|role| own.contains(role.value.as_str()))
+                    })
+            }
+        }
+    }
+}
+
+// === impl View ===
+
+impl View {
+    fn new(bound: Arc<Bound>, own: Option<&ScopeRules>, viewer: Viewer<'_>) -> Self {
+        let (mut allow, mut deny) = (Vec::new(), Vec::new());
+        let scopes = [Some(&bound.policies.platform), own];
+        for index in scopes.into_iter().flatten().flat_map(|scope| &scope.rules) {
+            match bound.policies.rules.get(*index) {
+                Some(rule) if viewer.is_meant_by(rule) => match rule.effect {
+                    Effect::Allow => allow.push(*index),
+                    Effect::Deny => deny.push(*index),
+                },
+                _ => {}
+            }
+        }
+        let mut visible = BitSet::new(bound.names.len());
+        for bits in allow.iter().filter_map(|rule| bound.selected_by(*rule)) {
+            visible.add_all(bits);
+        }
+        for bits in deny.iter().filter_map(|rule| bound.selected_by(*rule)) {
+            visible.remove_all(bits);
+        }
+        visible.keep_only(&bound.classified);
+        let visible = bound.share(visible);
+        Self { bound, allow, deny, visible }
+    }
+
+    /// What policy says of a tool.
+    pub fn decide(&self, tool: ToolIndex) -> Decision<'_> {
+        let index = tool.get();
+        if self.visible.contains(index) {
+            let rule = self.first_about(&self.allow, index);
+            return Decision { kind: DecisionKind::Allow, reason: Reason::RuleAllow, rule };
+        }
+        let rule = self.first_about(&self.deny, index);
+        let reason = match rule {
+            Some(_) => Reason::RuleDeny,
+            None if index < self.bound.tools.len() && !self.bound.classified.contains(index) => {
+                Reason::Unclassified
+            }
+            None => Reason::DefaultDeny,
+        };
+        Decision { kind: DecisionKind::Hide, reason, rule }
+    }
+
+    fn first_about(&self, rules: &[usize], tool: usize) -> Option<&Arc<Rule>> {
+        rules
+            .iter()
+            .find(|rule| self.bound.selected_by(**rule).is_some_and(|bits| bits.contains(tool)))
+            .and_then(|rule| self.bound.policies.rules.get(*rule))
+    }
+
+    /// The tools that may be called, which are those that lists show. Views that see the same
+    /// tools share it.
+    pub fn visible(&self) -> &Arc<BitSet> {
+        &self.visible
+    }
+
+    pub fn revision(&self) -> &Arc<str> {
+        &self.bound.policies.revision
+    }
+
+    pub fn tool(&self, tool: ToolIndex) -> Option<&ToolPolicy> {
+        self.bound.tools.get(tool.get())
+    }
+
+    /// Lets a call of this tool through, or says why not.
+    pub fn permit(self: &Arc<Self>, tool: ToolIndex) -> Result<Permit, Refusal> {
+        if self.visible.contains(tool.get()) {
+            return Ok(Permit { view: self.clone(), tool: Some(tool) });
+        }
+        let Decision { kind, reason, rule } = self.decide(tool);
+        Err(Refusal { kind, reason, rule: rule.map(|rule| rule.id.clone()) })
+    }
+
+    /// Lets through what names no tool: lists, which show [`View::visible`], and the rest.
+    pub fn permit_listing(self: &Arc<Self>) -> Permit {
+        Permit { view: self.clone(), tool: None }
+    }
+}

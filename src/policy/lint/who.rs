@@ -1,0 +1,152 @@
+//! Callers, tenants and roles that rules speak of and nobody has, and the other way round.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::{
+    super::{Scope, compile::Compiled},
+    Surroundings,
+};
+use crate::{
+    fault::{FaultCode, Faults, Span},
+    model::caller::{Role, Roles, TenantId},
+};
+
+pub(super) fn check(policies: &Compiled, surroundings: &Surroundings, faults: &mut Faults) {
+    check_callers(policies, surroundings, faults);
+    check_tenants(policies, surroundings, faults);
+    check_employees(policies, surroundings, faults);
+    let held = held_roles(policies, surroundings);
+    check_rules_roles(policies, &held, faults);
+    check_held_roles(policies, &held, faults);
+}
+
+fn check_callers(policies: &Compiled, surroundings: &Surroundings, faults: &mut Faults) {
+    let names = || surroundings.callers.iter().map(|caller| caller.id.as_str());
+    for rule in &policies.rules {
+        for caller in rule.callers.iter().flatten() {
+            let known = surroundings.callers.iter().find(|known| known.id == caller.value);
+            match known {
+                None => {
+                    let message = format!("there is no caller `{}`", caller.value);
+                    let fault = faults.add(FaultCode::UnknownCaller, &caller.at, message);
+                    fault.did_you_mean(caller.value.as_str(), names());
+                }
+                Some(known) if rule.scope.tenant().is_some_and(|own| *own != known.tenant) => {
+                    let message =
+                        format!("caller `{}` is of another tenant: `{}`", known.id, known.tenant);
+                    faults.add(FaultCode::UnknownCaller, &caller.at, message);
+                }
+                Some(_) => {}
+            }
+        }
+    }
+}
+
+/// A tenant is one that some caller belongs to.
+fn check_tenants(policies: &Compiled, surroundings: &Surroundings, faults: &mut Faults) {
+    let known: BTreeSet<&str> =
+        surroundings.callers.iter().map(|caller| caller.tenant.as_str()).collect();
+    let mut told = BTreeSet::new();
+    let mut check = |tenant: &TenantId, at: &Span| {
+        if !known.contains(tenant.as_str()) && told.insert(tenant.clone()) {
+            let message = format!("no caller belongs to the tenant `{tenant}`");
+            let fault = faults.add(FaultCode::UnknownTenant, at, message);
+            fault.did_you_mean(tenant.as_str(), known.iter().copied());
+        }
+    };
+    for rule in &policies.rules {
+        rule.scope.tenant().into_iter().for_each(|tenant| check(tenant, &rule.at));
+    }
+    for limit in &policies.limits {
+        limit.scope.tenant().into_iter().for_each(|tenant| check(tenant, &limit.at));
+        for tenant in limit.tenants.iter().flatten() {
+            check(&tenant.value, &tenant.at);
+        }
+    }
+    let mut employees: Vec<_> = policies.directory.employees.values().collect();
+    employees.sort_by(|a, b| a.id.cmp(&b.id));
+    employees.iter().for_each(|employee| check(&employee.tenant, &employee.at));
+}
+
+/// A fixed employee whom the directory places elsewhere is refused at every call.
+fn check_employees(policies: &Compiled, surroundings: &Surroundings, faults: &mut Faults) {
+    for caller in &surroundings.callers {
+        let Some((id, _)) = &caller.fixed else { continue };
+        let Some(employee) = policies.directory.employees.get(id) else { continue };
+        if employee.tenant != caller.tenant {
+            let message = format!(
+                "caller `{}` of tenant `{}` acts as `{id}`, who belongs to `{}`",
+                caller.id, caller.tenant, employee.tenant
+            );
+            let fault = faults.add(FaultCode::ForeignEmployee, &caller.at, message);
+            fault.relate(&employee.at, "the directory's entry");
+        }
+    }
+}
+
+/// Who holds which role: by tenant and role, the first place that says so.
+type Held = BTreeMap<TenantId, BTreeMap<Role, Span>>;
+
+fn held_roles(policies: &Compiled, surroundings: &Surroundings) -> Held {
+    let mut held = Held::new();
+    let mut add = |tenant: &TenantId, roles: &Roles, at: &Span| {
+        let own = held.entry(tenant.clone()).or_default();
+        for role in roles.iter() {
+            own.entry(role.clone()).or_insert_with(|| at.clone());
+        }
+    };
+    let mut employees: Vec<_> = policies.directory.employees.values().collect();
+    employees.sort_by(|a, b| a.id.cmp(&b.id));
+    for employee in employees {
+        add(&employee.tenant, &employee.roles, &employee.at);
+    }
+    for caller in &surroundings.callers {
+        add(&caller.tenant, &caller.catalog_roles, &caller.at);
+        if let Some((_, roles)) = &caller.fixed {
+            add(&caller.tenant, roles, &caller.at);
+        }
+    }
+    held
+}
+
+fn check_rules_roles(policies: &Compiled, held: &Held, faults: &mut Faults) {
+    let anybody: BTreeSet<&str> =
+        held.values().flat_map(BTreeMap::keys).map(Role::as_str).collect();
+    let of = |tenant| -> BTreeSet<&str> {
+        held.get(tenant).into_iter().flat_map(BTreeMap::keys).map(Role::as_str).collect()
+    };
+    for rule in &policies.rules {
+        for role in rule.roles.iter().flatten() {
+            let name = role.value.as_str();
+            let holders = rule.scope.tenant().map(of);
+            let holders = holders.as_ref().unwrap_or(&anybody);
+            if !holders.contains(name) {
+                let message = format!("nobody has the role `{name}`");
+                let fault = faults.add(FaultCode::RoleWithoutHolder, &role.at, message);
+                fault.did_you_mean(name, holders.iter().copied());
+            }
+        }
+    }
+}
+
+fn check_held_roles(policies: &Compiled, held: &Held, faults: &mut Faults) {
+    let mut asked: BTreeMap<&Scope, BTreeSet<&str>> = BTreeMap::new();
+    for rule in &policies.rules {
+        let roles = rule.roles.iter().flatten().map(|role| role.value.as_str());
+        asked.entry(&rule.scope).or_default().extend(roles);
+    }
+    for (tenant, roles) in held {
+        let own = Scope::Tenant(tenant.clone());
+        let asked = || {
+            let scopes = [asked.get(&Scope::Platform), asked.get(&own)];
+            scopes.into_iter().flatten().flatten().copied()
+        };
+        for (role, at) in roles {
+            if !asked().any(|asked| asked == role.as_str()) {
+                let message = format!("no rule of tenant `{tenant}` asks for the role `{role}`");
+                let fault = faults.add(FaultCode::RoleWithoutRule, at, message);
+                fault.did_you_mean(role.as_str(), asked());
+            }
+        }
+    }
+}

@@ -1,0 +1,206 @@
+//! What is warned of, and what is not. One case a row.
+
+use super::*;
+use crate::{
+    fault::Span,
+    model::{caller::EmployeeId, server::UpstreamName},
+};
+
+/// A configuration with two tenants and both upstreams.
+fn surroundings() -> Surroundings {
+    let known =
+        |id: &str, of: &str, catalog: &[&str], fixed: Option<(&str, &[&str])>| KnownCaller {
+            id: caller(id),
+            tenant: tenant(of),
+            at: Span::file("hangu.yaml"),
+            fixed: fixed.map(|(id, held)| (EmployeeId::parse(id).unwrap(), roles(held))),
+            catalog_roles: roles(catalog),
+        };
+    let upstream = |name: &str| (UpstreamName::parse(name).unwrap(), Span::file("hangu.yaml"));
+    Surroundings {
+        callers: vec![
+            known("gate", "acme", &["member"], None),
+            known("robot", "globex", &[], Some(("E9", &["clerk"]))),
+        ],
+        upstreams: vec![upstream("crm"), upstream("wiki")],
+    }
+}
+
+/// Roles are asked for by two rules that are not in anybody's way.
+const QUIET: [&str; 2] = [
+    "{ id: q1, effect: allow, roles: [member], tools: [crm/contacts.search] }",
+    "{ id: q2, effect: allow, roles: [clerk], tools: [crm/contacts.search] }",
+];
+
+/// `code message` of the warnings about `rules` of the platform.
+fn warned(rules: &[&str]) -> Vec<String> {
+    let rules: Vec<&str> = QUIET.iter().chain(rules).copied().collect();
+    lint(vec![file("rules.yaml", &policy("platform", &rules))], Some(&surroundings()))
+}
+
+fn lint(mut files: Vec<PolicyFile>, surroundings: Option<&Surroundings>) -> Vec<String> {
+    // The weak write of TOOLS is none of these tests' business.
+    files.push(file("tools.yaml", &TOOLS.replace(", idempotency: optional", "")));
+    let faults = compile(files).lint(surroundings);
+    faults.iter().map(|fault| format!("{} {}", fault.code, fault.message)).collect()
+}
+
+#[test]
+fn rules_that_are_of_use_are_not_warned_of() {
+    for rules in [
+        &[][..],
+        &["{ id: a, effect: allow, roles: [member], tools: [\"wiki/*\"] }"],
+        &["{ id: a, effect: deny, roles: [member], risk: [read_high] }"],
+        &["{ id: a, effect: deny, tools: [\"*/shell*\"] }"],
+        // Narrower, but also for a key without an employee.
+        &[
+            "{ id: a, effect: allow, risk: [read_high] }",
+            "{ id: b, effect: allow, callers: [gate], risk: [read_high] }",
+        ],
+        &[
+            "{ id: a, effect: deny, risk: [read_high] }",
+            "{ id: b, effect: allow, roles: [member], risk: [read_low, read_high] }",
+        ],
+        &[
+            "{ id: a, effect: allow, tools: [\"*/*.update\"] }",
+            "{ id: b, effect: allow, roles: [clerk], tools: [\"*/*.export\"] }",
+        ],
+        &["{ id: a, effect: allow, roles: [clerk], tools: [\"wiki/some.page\"] }"],
+    ] {
+        assert_eq!(warned(rules), Vec::<String>::new(), "{rules:?}");
+    }
+}
+
+#[test]
+fn a_rule_that_can_do_nothing_is_dead() {
+    for (rules, expected) in [
+        (
+            &[
+                "{ id: a, effect: allow, roles: [member], tools: [wiki/page.read] }",
+                "{ id: no, effect: deny, tools: [\"wiki/*\"] }",
+            ][..],
+            "P101 `a` is dead: `no` denies all that it allows",
+        ),
+        (
+            &[
+                "{ id: a, effect: allow, roles: [member], callers: [gate], risk: [read_high] }",
+                "{ id: no, effect: deny, roles: [clerk, member], risk: [read_high, write_high] }",
+            ],
+            "P101 `a` is dead: `no` denies all that it allows",
+        ),
+        (
+            &[
+                "{ id: a, effect: allow, roles: [member], tools: [crm/contacts.purge], risk: [read_low] }",
+            ],
+            "P101 `a` is dead: no tool it names has a risk it names",
+        ),
+        (
+            &[
+                "{ id: a, effect: allow, tools: [\"wiki/*\"] }",
+                "{ id: b, effect: allow, roles: [member], tools: [wiki/page.read] }",
+            ],
+            "P102 `b` adds nothing: `a` allows all of it",
+        ),
+        (
+            &[
+                "{ id: a, effect: deny, tools: [\"wiki/*\"] }",
+                "{ id: b, effect: deny, tools: [\"wiki/*\"] }",
+            ],
+            "P102 `b` adds nothing: `a` denies all of it",
+        ),
+    ] {
+        assert_eq!(warned(rules), [expected], "{rules:?}");
+    }
+}
+
+#[test]
+fn names_that_nobody_has_are_told() {
+    for (rule, expected) in [
+        ("{ id: a, effect: deny, tools: [\"crn/*\"] }", "P108 there is no upstream `crn`"),
+        (
+            "{ id: a, effect: deny, tools: [crm/contacts.serach] }",
+            "P107 `crm/contacts.serach` matches no tool in the catalog",
+        ),
+        (
+            "{ id: a, effect: allow, roles: [member], tools: [\"*/invoices.*\"] }",
+            "P107 `*/invoices.*` matches no tool in the catalog",
+        ),
+        ("{ id: a, effect: deny, roles: [membre] }", "P103 nobody has the role `membre`"),
+        ("{ id: a, effect: deny, callers: [gat] }", "P105 there is no caller `gat`"),
+    ] {
+        assert_eq!(warned(&[rule]), [expected], "{rule}");
+    }
+}
+
+#[test]
+fn tenants_and_their_callers_belong_together() {
+    let of = |scope: &str, rule: &str| {
+        let quiet = policy("platform", &QUIET);
+        let files = vec![file("q.yaml", &quiet), file("t.yaml", &policy(scope, &[rule]))];
+        lint(files, Some(&surroundings()))
+    };
+    let deny = "{ id: a, effect: deny, risk: [write_high] }";
+    assert!(of("{ tenant: acme }", deny).is_empty());
+    assert_eq!(of("{ tenant: acmee }", deny), ["P106 no caller belongs to the tenant `acmee`"]);
+    let foreign = "{ id: a, effect: deny, callers: [robot] }";
+    assert_eq!(
+        of("{ tenant: acme }", foreign),
+        ["P105 caller `robot` is of another tenant: `globex`"]
+    );
+    let role = "{ id: a, effect: deny, roles: [clerk] }";
+    assert_eq!(of("{ tenant: acme }", role), ["P103 nobody has the role `clerk`"]);
+}
+
+#[test]
+fn roles_and_employees_of_the_directory_are_looked_at() {
+    let directory = |employees: &str| {
+        let text = format!("version: hangu/v1\nkind: Directory\nemployees: {employees}\n");
+        let files = vec![file("q.yaml", &policy("platform", &QUIET)), file("d.yaml", &text)];
+        lint(files, Some(&surroundings()))
+    };
+    assert!(directory("{ E1: { tenant: acme, roles: [member] } }").is_empty());
+    assert_eq!(
+        directory("{ E1: { tenant: acme, roles: [membr] }, E2: { tenant: acme, roles: [membr] } }"),
+        ["P104 no rule of tenant `acme` asks for the role `membr`"]
+    );
+    assert_eq!(
+        directory("{ E1: { tenant: nowhere, roles: [member] } }"),
+        ["P106 no caller belongs to the tenant `nowhere`"]
+    );
+    assert_eq!(
+        directory("{ E9: { tenant: acme, roles: [member] } }"),
+        ["C010 caller `robot` of tenant `globex` acts as `E9`, who belongs to `acme`"]
+    );
+}
+
+#[test]
+fn upstreams_and_tools_without_a_class_are_told() {
+    let mut around = surroundings();
+    around.upstreams.push((UpstreamName::parse("new").unwrap(), Span::file("hangu.yaml")));
+    let quiet = || file("q.yaml", &policy("platform", &QUIET));
+    assert_eq!(
+        lint(vec![quiet()], Some(&around)),
+        ["P110 nothing classifies the tools of `new`: all are hidden"]
+    );
+    around.upstreams.remove(0);
+    around.upstreams.pop();
+    let told = lint(vec![], Some(&around));
+    assert!(told.contains(&"P108 there is no upstream `crm`".to_owned()), "{told:?}");
+    let more = "version: hangu/v1\nkind: Tools\nupstreams:\n  crm: { tools: { odd: { timeout: 1s }, loose: { risk: write_low, idempotency: none } } }\n";
+    assert_eq!(
+        lint(vec![quiet(), file("m.yaml", more)], None),
+        [
+            "P110 `crm/odd` has no risk: it stays hidden",
+            "P109 `crm/loose` writes, and takes calls without an idempotency key",
+        ]
+    );
+}
+
+#[test]
+fn a_folder_alone_is_held_against_itself() {
+    let rules = policy(
+        "platform",
+        &["{ id: a, effect: allow, roles: [anybody], callers: [anyone], tools: [\"crn/*\"] }"],
+    );
+    assert_eq!(lint(vec![file("a.yaml", &rules)], None), ["P108 there is no upstream `crn`"]);
+}

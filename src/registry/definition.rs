@@ -1,0 +1,65 @@
+//! Reading a tool's definition as its server listed it.
+//!
+//! The object stays as it is; what the gateway needs of it is found and kept beside it.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use sha2::{Digest, Sha256};
+
+use super::{
+    catalog::Definition,
+    schema::{ArgumentSchema, SchemaFault},
+};
+use crate::json::{self, Kind, Value};
+
+/// Members that a pin covers: everything a model or a client acts on.
+const PINNED: [&str; 6] =
+    ["name", "title", "description", "inputSchema", "outputSchema", "annotations"];
+
+/// Why a listed tool is not taken into the catalog; it costs only itself.
+#[derive(Debug, thiserror::Error, PartialEq, Eq)]
+pub enum DefinitionFault {
+    #[error("a listed tool is not a JSON object")]
+    NotAnObject,
+    #[error("a listed tool has no name")]
+    NoName,
+    #[error("tool `{0}`: {1}")]
+    Schema(String, SchemaFault),
+}
+
+/// Reads one element of a listing's `tools`.
+pub fn read_definition(tool: Value<'_>) -> Result<Definition, DefinitionFault> {
+    if tool.kind() != Kind::Object {
+        return Err(DefinitionFault::NotAnObject);
+    }
+    let raw: Bytes = tool.bytes();
+    let name_value = tool.get("name").ok_or(DefinitionFault::NoName)?;
+    let name = name_value.as_str().filter(|name| !name.is_empty());
+    let name: Arc<str> = name.ok_or(DefinitionFault::NoName)?.into();
+    let arguments = ArgumentSchema::compile(tool.get("inputSchema").map(Value::raw))
+        .map_err(|fault| DefinitionFault::Schema(name.chars().take(128).collect(), fault))?;
+    // Both are slices of the same buffer: the distance of their starts is an offset.
+    let start = name_value.raw().as_ptr() as usize - raw.as_ptr() as usize;
+    Ok(Definition {
+        digest: digest(tool),
+        has_output_schema: tool.get("outputSchema").is_some(),
+        name_span: start..start + name_value.raw().len(),
+        name,
+        raw,
+        arguments,
+    })
+}
+
+/// SHA-256 over the canonical form of the pinned members, in the order of `PINNED`.
+fn digest(tool: Value<'_>) -> [u8; 32] {
+    let mut canonical = Vec::with_capacity(tool.raw().len());
+    canonical.extend_from_slice(b"hangu.pin.v1");
+    for member in PINNED {
+        canonical.push(b'\n');
+        if let Some(value) = tool.get(member) {
+            json::canonical(value.raw(), &mut canonical);
+        }
+    }
+    Sha256::digest(&canonical).into()
+}

@@ -1,0 +1,155 @@
+//! A tool's `inputSchema`, compiled once, asked on each call.
+//!
+//! JSON Schema 2020-12 by default and the older drafts where `$schema` names one. Nothing is
+//! ever fetched: a reference that leaves the document makes the schema unusable.
+
+use std::fmt;
+
+use jsonschema::{Retrieve, Uri, Validator};
+use serde_json::Value;
+
+/// The largest schema that is compiled, in bytes.
+const MAX_BYTES: usize = 256 * 1024;
+
+/// What a tool's arguments must look like.
+pub struct ArgumentSchema(Option<Validator>);
+
+/// Where arguments are wrong, and how.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Mismatch {
+    /// JSON pointer into the arguments; empty for the arguments as a whole.
+    pub pointer: String,
+    /// What is wrong there; may quote the argument.
+    pub message: String,
+}
+
+/// Why a schema cannot be used.
+#[derive(Debug, thiserror::Error, PartialEq, Eq)]
+pub enum SchemaFault {
+    #[error("its inputSchema is larger than {MAX_BYTES} bytes")]
+    TooLarge,
+    #[error("its inputSchema is not a schema: {0}")]
+    Unusable(String),
+}
+
+impl ArgumentSchema {
+    /// Compiles a schema; `None` accepts every object.
+    pub fn compile(schema: Option<&[u8]>) -> Result<Self, SchemaFault> {
+        let Some(schema) = schema else { return Ok(Self(None)) };
+        if schema.len() > MAX_BYTES {
+            return Err(SchemaFault::TooLarge);
+        }
+        let unusable = |error: String| SchemaFault::Unusable(error.chars().take(200).collect());
+        let value: Value =
+            serde_json::from_slice(schema).map_err(|error| unusable(error.to_string()))?;
+        if is_plain_object(&value) {
+            return Ok(Self(None));
+        }
+        jsonschema::options()
+            .with_retriever(Closed)
+            .build(&value)
+            .map(|validator| Self(Some(validator)))
+            .map_err(|error| unusable(error.to_string()))
+    }
+
+    /// Checks arguments that are known to be a JSON object.
+    pub fn check(&self, arguments: &[u8]) -> Result<(), Mismatch> {
+        let Some(validator) = &self.0 else { return Ok(()) };
+        let value: Value = serde_json::from_slice(arguments).map_err(|error| Mismatch {
+            pointer: String::new(),
+            message: format!("the arguments cannot be read: {error}"),
+        })?;
+        // The common case costs no error object.
+        if validator.is_valid(&value) {
+            return Ok(());
+        }
+        match validator.validate(&value) {
+            Ok(()) => Ok(()),
+            Err(error) => Err(Mismatch {
+                pointer: error.instance_path().to_string(),
+                message: error.to_string().chars().take(300).collect(),
+            }),
+        }
+    }
+}
+
+/// `{"type": "object"}` says no more than the protocol does.
+fn is_plain_object(schema: &Value) -> bool {
+    schema.as_object().is_some_and(|members| {
+        members.iter().all(|(key, value)| match key.as_str() {
+            "type" => value == "object",
+            "description" | "title" | "$comment" => true,
+            _ => false,
+        })
+    })
+}
+
+impl fmt::Debug for ArgumentSchema {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(if self.0.is_some() { "ArgumentSchema" } else { "ArgumentSchema(any)" })
+    }
+}
+
+/// Refuses to fetch anything.
+struct Closed;
+
+impl Retrieve for Closed {
+    fn retrieve(
+        &self,
+        uri: &Uri<String>,
+    ) -> Result<Value, Box<dyn std::error::Error + Send + Sync>> {
+        let scheme = uri.scheme().as_str();
+        Err(format!("it refers to another document ({scheme}:…), and nothing is fetched").into())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(schema: &str, arguments: &str) -> Result<(), String> {
+        ArgumentSchema::compile(Some(schema.as_bytes()))
+            .unwrap()
+            .check(arguments.as_bytes())
+            .map_err(|mismatch| mismatch.pointer)
+    }
+
+    #[test]
+    fn arguments_are_checked_against_both_drafts() {
+        const NEW: &str = r#"{"type":"object","properties":{"a":{"type":"integer"},
+            "p":{"prefixItems":[{"type":"string"}]}},"required":["a"]}"#;
+        const OLD: &str = r#"{"$schema":"http://json-schema.org/draft-07/schema#",
+            "type":"object","properties":{"a":{"enum":["x"]},"t":{"items":[{"type":"string"}]}},
+            "definitions":{"n":{"type":"string"}}}"#;
+        for (schema, arguments, expected) in [
+            (NEW, r#"{"a":1}"#, Ok(())),
+            (NEW, r#"{"a":1.0}"#, Ok(())),
+            (NEW, r#"{"a":12345678901234567890123}"#, Ok(())),
+            (NEW, r#"{}"#, Err("")),
+            (NEW, r#"{"a":"1"}"#, Err("/a")),
+            (NEW, r#"{"a":1,"p":[2]}"#, Err("/p/0")),
+            (OLD, r#"{"a":"x"}"#, Ok(())),
+            (OLD, r#"{"a":"y"}"#, Err("/a")),
+            (OLD, r#"{"t":[1]}"#, Err("/t/0")),
+        ] {
+            assert_eq!(check(schema, arguments), expected.map_err(String::from), "{arguments}");
+        }
+    }
+
+    #[test]
+    fn a_number_no_double_can_hold_is_still_a_number() {
+        let schema = r#"{"type":"object","properties":{"n":{"type":"number"}}}"#;
+        assert_eq!(check(schema, r#"{"n":1E400}"#), Ok(()));
+    }
+
+    #[test]
+    fn nothing_is_fetched() {
+        for reference in
+            ["http://169.254.169.254/latest/", "file:///proc/self/environ", "https://x.example/s"]
+        {
+            let schema = format!(r#"{{"properties":{{"a":{{"$ref":"{reference}"}}}}}}"#);
+            let fault = ArgumentSchema::compile(Some(schema.as_bytes())).unwrap_err();
+            assert!(matches!(fault, SchemaFault::Unusable(_)), "{fault}");
+        }
+    }
+}

@@ -1,0 +1,112 @@
+//! X-Api-Key → the caller and its tenant.
+//!
+//! Who the employee is, is not asked here.
+
+use std::{
+    future::{Ready, ready},
+    sync::Arc,
+    task::{Context, Poll},
+};
+
+use futures_util::future::Either;
+use http::Request;
+use tower::{Layer, Service};
+
+use crate::{
+    clock::Clock,
+    error::{Code, Error},
+    identity::api_key::{Callers, KeyFault},
+    mcp::header,
+    model::exchange::Exchange,
+    telemetry::Telemetry,
+};
+
+/// Verifies the API key of every request.
+#[derive(Clone)]
+pub struct ApiKeyLayer {
+    callers: Arc<Callers>,
+    clock: Clock,
+    telemetry: Arc<Telemetry>,
+}
+
+impl ApiKeyLayer {
+    pub fn new(callers: Arc<Callers>, clock: Clock, telemetry: Arc<Telemetry>) -> Self {
+        Self { callers, clock, telemetry }
+    }
+}
+
+impl<S> Layer<S> for ApiKeyLayer {
+    type Service = ApiKey<S>;
+
+    fn layer(&self, inner: S) -> ApiKey<S> {
+        ApiKey { inner, layer: self.clone() }
+    }
+}
+
+#[derive(Clone)]
+pub struct ApiKey<S> {
+    inner: S,
+    layer: ApiKeyLayer,
+}
+
+impl<S, B> Service<Request<B>> for ApiKey<S>
+where
+    S: Service<Request<B>, Error = Error>,
+{
+    type Response = S::Response;
+    type Error = Error;
+    type Future = Either<Ready<Result<S::Response, Error>>, S::Future>;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Error>> {
+        self.inner.poll_ready(cx)
+    }
+
+    fn call(&mut self, mut request: Request<B>) -> Self::Future {
+        let exchange = request.extensions().get::<Arc<Exchange>>().cloned();
+        if let Some(exchange) = &exchange {
+            exchange.facts().entered = true;
+        }
+        let mut keys = request.headers().get_all(header::API_KEY).iter();
+        let verdict = match (keys.next(), keys.next()) {
+            (None, _) => Err(KeyFault::Missing),
+            // Two keys are no key: which one was meant is not for us to guess.
+            (Some(_), Some(_)) => Err(KeyFault::Unknown),
+            (Some(key), None) => {
+                // The header's white space is not part of the key.
+                let layer = &self.layer;
+                layer.callers.verify(key.as_bytes().trim_ascii(), layer.clock.now_ms())
+            }
+        };
+        match verdict {
+            Ok(entry) => {
+                if let Some(exchange) = &exchange {
+                    let mut facts = exchange.facts();
+                    facts.tenant = Some(entry.tenant.clone());
+                    facts.caller = Some(entry.id.clone());
+                }
+                let entry = entry.clone();
+                // The key has done its work; nothing further in can see it.
+                request.headers_mut().remove(header::API_KEY);
+                request.extensions_mut().insert(entry);
+                Either::Right(self.inner.call(request))
+            }
+            Err(fault) => {
+                // A stranger's trace context is linked and decides nothing.
+                if let Some(exchange) = &exchange {
+                    self.layer.telemetry.distrust(&mut exchange.facts().trace);
+                }
+                Either::Left(ready(Err(refusal(fault))))
+            }
+        }
+    }
+}
+
+fn refusal(fault: KeyFault) -> Error {
+    // Unknown and expired are told alike: a stolen old key learns nothing.
+    let (message, reason) = match fault {
+        KeyFault::Missing => ("the header X-Api-Key is missing", "key_missing"),
+        KeyFault::Unknown => ("the API key is not valid", "key_unknown"),
+        KeyFault::Expired => ("the API key is not valid", "key_expired"),
+    };
+    Error::http(Code::Unauthenticated, 401, message).with_reason(reason)
+}

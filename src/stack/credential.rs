@@ -1,0 +1,204 @@
+//! Attaches the server's credential and the configured headers; nothing above sees them.
+//!
+//! The only place where secrets are opened, for as long as one request is written. Of the
+//! client's headers only those go on that the operator lists.
+
+use std::{
+    fmt::Write as _,
+    future::{Future, Ready, ready},
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll, ready as ready_or_return},
+};
+
+use futures_util::future::Either;
+use http::{HeaderName, HeaderValue, Request, Response};
+use pin_project_lite::pin_project;
+use secrecy::ExposeSecret;
+use tower::{Layer, Service};
+
+use super::stage::Hop;
+use crate::{
+    body::{Body, BoxError},
+    error::{Code, Error},
+    mcp::header,
+    model::{
+        exchange::Exchange,
+        template::{HeaderSource, Part},
+    },
+    upstream::{Origin, Outgoing},
+};
+
+/// Where calls come from on the MCP listeners.
+const CALL_SOURCE: &str = "mcp";
+
+/// Writes the last headers of a request.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct CredentialLayer;
+
+impl<S> Layer<S> for CredentialLayer {
+    type Service = Credential<S>;
+
+    fn layer(&self, inner: S) -> Credential<S> {
+        Credential { inner }
+    }
+}
+
+#[derive(Debug, Clone)]
+pub struct Credential<S> {
+    inner: S,
+}
+
+impl<S, B> Service<Hop> for Credential<S>
+where
+    S: Service<Outgoing, Response = Response<B>, Error = Error>,
+    B: http_body::Body<Data = bytes::Bytes> + Origin + Send + 'static,
+    B::Error: Into<BoxError>,
+{
+    type Response = Response<Body>;
+    type Error = Error;
+    type Future = Either<Ready<Result<Response<Body>, Error>>, Answered<S::Future>>;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Error>> {
+        self.inner.poll_ready(cx)
+    }
+
+    fn call(&mut self, hop: Hop) -> Self::Future {
+        let exchange = hop.exchange.clone();
+        match outgoing(hop) {
+            Ok(outgoing) => Either::Right(Answered { inner: self.inner.call(outgoing), exchange }),
+            Err(error) => Either::Left(ready(Err(error))),
+        }
+    }
+}
+
+pin_project! {
+    /// The answer, its body in the form that the layers above read.
+    pub struct Answered<F> {
+        #[pin]
+        inner: F,
+        exchange: Arc<Exchange>,
+    }
+}
+
+impl<F, B> Future for Answered<F>
+where
+    F: Future<Output = Result<Response<B>, Error>>,
+    B: http_body::Body<Data = bytes::Bytes> + Origin + Send + 'static,
+    B::Error: Into<BoxError>,
+{
+    type Output = Result<Response<Body>, Error>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let this = self.project();
+        let response = ready_or_return!(this.inner.poll(cx))?;
+        if let Some(attempt) = this.exchange.facts().attempts.last_mut() {
+            attempt.server = response.body().origin();
+            attempt.http_version = Some(response.version());
+        }
+        Poll::Ready(Ok(response.map(|body| {
+            if body.is_end_stream() {
+                Body::Empty
+            } else {
+                Body::stream(http_body_util::BodyExt::map_err(body, Into::into))
+            }
+        })))
+    }
+}
+
+fn outgoing(mut hop: Hop) -> Result<Outgoing, Error> {
+    let upstream = hop.upstream.clone();
+    for name in &upstream.forward {
+        for value in hop.client_headers.get_all(name) {
+            hop.headers.append(name, value.clone());
+        }
+    }
+    let trace_id = hop.exchange.facts().trace.trace_id_hex();
+    if let Ok(value) = HeaderValue::try_from(trace_id) {
+        hop.headers.insert(header::TRACE_ID, value);
+    }
+    hop.headers.insert(header::CALL_SOURCE, HeaderValue::from_static(CALL_SOURCE));
+    for (name, source) in &upstream.headers {
+        match value(source, &hop, name)? {
+            Some(value) => {
+                hop.headers.insert(name.clone(), value);
+            }
+            // Discovery asks for nobody in particular.
+            None if hop.caller.is_none() => {}
+            None => {
+                let message = format!(
+                    "`{}` must be told something of the caller that is not known ({name})",
+                    upstream.name
+                );
+                return Err(
+                    Error::new(Code::PermissionDenied, message).with_reason("header_value_missing")
+                );
+            }
+        }
+    }
+    let mut request = Request::new(Body::from(hop.body));
+    *request.method_mut() = hop.method;
+    *request.headers_mut() = hop.headers;
+    Ok(Outgoing { cluster: upstream.cluster.clone(), suffix: hop.path, request })
+}
+
+/// A header's value. One that would break the header is refused, not cleaned.
+fn value(
+    source: &HeaderSource,
+    hop: &Hop,
+    name: &HeaderName,
+) -> Result<Option<HeaderValue>, Error> {
+    let broken = || {
+        let message = format!("the value for the header {name} cannot stand in a header");
+        Error::new(Code::PermissionDenied, message).with_reason("header_value_broken")
+    };
+    match source {
+        HeaderSource::Secret(secret) => {
+            let mut value = HeaderValue::try_from(secret.expose_secret()).map_err(|_| broken())?;
+            value.set_sensitive(true);
+            Ok(Some(value))
+        }
+        HeaderSource::Template(template) => {
+            let mut text = String::new();
+            if !template.parts().iter().all(|part| fill(part, hop, &mut text)) {
+                return Ok(None);
+            }
+            if !text.bytes().all(|b| (0x20..0x7f).contains(&b)) {
+                return Err(broken());
+            }
+            HeaderValue::try_from(text).map(Some).map_err(|_| broken())
+        }
+    }
+}
+
+/// Writes what a part stands for; false where it stands for nothing.
+fn fill(part: &Part, hop: &Hop, out: &mut String) -> bool {
+    match (part, &hop.caller) {
+        (Part::Literal(text), _) => out.push_str(text),
+        (Part::TraceId, _) => out.push_str(&hop.exchange.facts().trace.trace_id_hex()),
+        (_, None) => return false,
+        (Part::Employee, Some(caller)) => match &caller.principal.employee {
+            Some(employee) => out.push_str(employee.as_str()),
+            None => return false,
+        },
+        (Part::Roles, Some(caller)) => {
+            for (index, role) in caller.principal.roles.iter().enumerate() {
+                if index > 0 {
+                    out.push(',');
+                }
+                out.push_str(role.as_str());
+            }
+        }
+        (Part::Tenant, Some(caller)) => out.push_str(caller.tenant.as_str()),
+        (Part::Caller, Some(caller)) => out.push_str(caller.id.as_str()),
+        (Part::CallSource, Some(_)) => out.push_str(CALL_SOURCE),
+        (Part::RequestId, Some(_)) => match hop.exchange.facts().call_id {
+            Some(id) => {
+                // Writing to a string cannot fail.
+                let _ = write!(out, "{}", uuid::Uuid::from_u128(id));
+            }
+            None => return false,
+        },
+    }
+    true
+}

@@ -1,0 +1,275 @@
+//! Same key, same call: one execution, then the stored reply.
+//!
+//! A refusal from above never got here, and one from below is not stored; what ran is, however
+//! it ended.
+
+use std::{
+    future::{Ready, ready},
+    mem,
+    sync::{Arc, atomic::Ordering},
+    task::{Context, Poll},
+    time::Duration,
+};
+
+use bytes::Bytes;
+use futures_util::future::Either;
+use http::HeaderValue;
+use tower::{Layer, Service};
+
+use super::stage::{BoxFuture, Permitted};
+use crate::{
+    error::{Code, Error, Next},
+    idempotency::{Begin, Claim, Lease, ReplayKey, Replays, Scope, Stored},
+    json::{self, Doc},
+    mcp::{header, meta},
+    model::{
+        call::{Request, ToolCall},
+        reply::{Content, Final, Reply},
+        server::IdempotencyMode,
+    },
+};
+
+/// Lets a key's call happen once.
+#[derive(Clone)]
+pub struct IdempotencyLayer {
+    replays: Arc<Replays>,
+}
+
+impl IdempotencyLayer {
+    pub fn new(replays: Arc<Replays>) -> Self {
+        Self { replays }
+    }
+}
+
+impl<S> Layer<S> for IdempotencyLayer {
+    type Service = Once<S>;
+
+    fn layer(&self, inner: S) -> Once<S> {
+        Once { inner, replays: self.replays.clone() }
+    }
+}
+
+#[derive(Clone)]
+pub struct Once<S> {
+    inner: S,
+    replays: Arc<Replays>,
+}
+
+impl<S> Service<Permitted> for Once<S>
+where
+    S: Service<Permitted, Response = Reply, Error = Error> + Clone + Send + 'static,
+    S::Future: Send,
+{
+    type Response = Reply;
+    type Error = Error;
+    type Future = Either<Ready<Result<Reply, Error>>, Either<S::Future, BoxFuture<Reply>>>;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Error>> {
+        self.inner.poll_ready(cx)
+    }
+
+    fn call(&mut self, mut permitted: Permitted) -> Self::Future {
+        let key = match key(&permitted) {
+            Ok(Some(key)) => key,
+            Ok(None) => return Either::Right(Either::Left(self.inner.call(permitted))),
+            Err(error) => return Either::Left(ready(Err(error))),
+        };
+        let claim = match claim(&permitted, &key) {
+            Ok(claim) => claim,
+            Err(error) => return Either::Left(ready(Err(error))),
+        };
+        permitted.idempotency_key = Some(key.as_str().into());
+        let clone = self.inner.clone();
+        let inner = mem::replace(&mut self.inner, clone);
+        let replays = self.replays.clone();
+        Either::Right(Either::Right(Box::pin(once(inner, replays, claim, permitted))))
+    }
+}
+
+async fn once<S>(
+    mut inner: S,
+    replays: Arc<Replays>,
+    claim: Claim,
+    permitted: Permitted,
+) -> Result<Reply, Error>
+where
+    S: Service<Permitted, Response = Reply, Error = Error>,
+{
+    let exchange = permitted.call.exchange.clone();
+    let begin = match replays.begin(claim) {
+        Begin::InFlight(waiter) => {
+            let waiting = tokio::time::Instant::now();
+            let begin = waiter.wait().await;
+            exchange.facts().waited += waiting.elapsed();
+            begin
+        }
+        decided => decided,
+    };
+    let note = |word| exchange.facts().idempotency = Some(word);
+    match begin {
+        Begin::Run(lease) => {
+            note("stored");
+            // From here on bytes may leave at any moment: a call that is dropped is in doubt.
+            lease.sent_mark().store(true, Ordering::Relaxed);
+            run(&mut inner, lease, permitted).await
+        }
+        Begin::Replay(stored) => {
+            note("replayed");
+            replay(&stored)
+        }
+        Begin::Conflict => {
+            note("mismatch");
+            Err(Error::new(
+                Code::Conflict,
+                "this idempotency key was used for the same tool with other arguments",
+            )
+            .with_reason("idempotency_mismatch")
+            .with_advice(false, Next::RepairArgs))
+        }
+        Begin::InFlight(_) => {
+            note("in_flight");
+            Err(Error::new(Code::Conflict, "a call with this idempotency key is still running")
+                .with_reason("idempotency_in_flight")
+                .with_advice(true, Next::Wait)
+                .with_retry_after(replays.wait().max(Duration::from_millis(1))))
+        }
+        Begin::Unknown => {
+            note("unknown");
+            Err(in_doubt())
+        }
+        Begin::Full => {
+            note("full");
+            Err(Error::new(
+                Code::RateLimited,
+                "the gateway holds as many idempotency keys as it may and forgets none early",
+            )
+            .with_limit("idempotency")
+            .with_reason("idempotency_full")
+            .with_retry_after(Duration::from_secs(60)))
+        }
+    }
+}
+
+fn in_doubt() -> Error {
+    Error::new(
+        Code::Conflict,
+        "a call with this idempotency key was sent and its outcome is unknown; check with the \
+         server before sending it under another key",
+    )
+    .with_reason("idempotency_unknown")
+    .with_unknown_outcome()
+    .with_advice(false, Next::AskHuman)
+}
+
+async fn run<S>(inner: &mut S, lease: Lease, permitted: Permitted) -> Result<Reply, Error>
+where
+    S: Service<Permitted, Response = Reply, Error = Error>,
+{
+    match inner.call(permitted).await {
+        Ok(reply) => reply.map_end(move |end| {
+            settle(lease, end.as_ref());
+            end
+        }),
+        Err(error) => {
+            settle(lease, Err(&error));
+            Err(error)
+        }
+    }
+}
+
+/// What the end of a run means for its key.
+fn settle(lease: Lease, end: Result<&Final, &Error>) {
+    match end {
+        // A question is one step of the call; its answer comes under the same key.
+        Ok(Final::Result(body)) if body.shape.has_type && !body.shape.complete => lease.free(),
+        Ok(answer) => lease.finish(answer),
+        Err(error) if error.unknown_outcome() => lease.unknown(),
+        Err(_) => lease.free(),
+    }
+}
+
+fn replay(stored: &Stored) -> Result<Reply, Error> {
+    let Some(mut end) = stored.answer() else {
+        let message = "the call with this idempotency key was completed; its result was too \
+                       large to be kept";
+        return Err(Error::new(Code::Conflict, message)
+            .with_reason("idempotency_not_kept")
+            .with_advice(false, Next::Stop));
+    };
+    if let Final::Result(body) = &mut end {
+        body.added_meta.push((meta::REPLAYED, Bytes::from_static(b"true")));
+    }
+    let mut headers = smallvec::SmallVec::new();
+    headers.push((header::IDEMPOTENCY_REPLAYED, HeaderValue::from_static("true")));
+    Ok(Reply { headers, content: Content::Final(end) })
+}
+
+// === The key ===
+
+/// The key of a call, wherever it stands; places that name different ones are refused.
+fn key(permitted: &Permitted) -> Result<Option<ReplayKey>, Error> {
+    let (Request::CallTool(call), Some(policy)) =
+        (&permitted.call.request, permitted.permit.policy())
+    else {
+        return Ok(None);
+    };
+    if policy.idempotency == IdempotencyMode::None {
+        return Ok(None);
+    }
+    let argument = match &policy.idempotency_argument {
+        Some(name) => argument(call, name)?,
+        None => None,
+    };
+    let header = permitted.call.idempotency_key.as_deref();
+    let meta = permitted.call.meta.idempotency_key.as_deref();
+    let mut found: Option<&str> = None;
+    for place in [header, meta, argument.as_deref()].into_iter().flatten() {
+        match found {
+            Some(before) if before != place => {
+                return Err(wrong("two idempotency keys that differ were given"));
+            }
+            _ => found = Some(place),
+        }
+    }
+    match found {
+        Some(text) => ReplayKey::parse(text).map(Some).map_err(|fault| wrong(fault.to_string())),
+        None if policy.idempotency == IdempotencyMode::Required => {
+            let place = match &policy.idempotency_argument {
+                Some(name) => format!("the argument `{name}`"),
+                None => "the header Idempotency-Key".to_owned(),
+            };
+            Err(wrong(format!(
+                "this tool is called with an idempotency key: give one in {place}, the same for \
+                 every try of one intended effect"
+            )))
+        }
+        None => Ok(None),
+    }
+}
+
+/// The key in a named argument.
+fn argument(call: &ToolCall, name: &str) -> Result<Option<Box<str>>, Error> {
+    let Some(arguments) = &call.arguments else { return Ok(None) };
+    // Checked when the body was read; only the members are looked for again.
+    let limits =
+        json::Limits { depth: usize::MAX, duplicates: json::Duplicates::Allow, outline: 1 };
+    let Ok(doc) = Doc::parse(arguments.clone(), &limits) else { return Ok(None) };
+    let Some(value) = doc.root().get(name).filter(|value| !value.is_null()) else {
+        return Ok(None);
+    };
+    let text = value.as_str().ok_or_else(|| wrong("the idempotency key must be a string"))?;
+    Ok(Some(text.into()))
+}
+
+fn wrong(message: impl Into<std::borrow::Cow<'static, str>>) -> Error {
+    Error::new(Code::InvalidArgs, message).with_reason("idempotency_key")
+}
+
+fn claim(permitted: &Permitted, key: &ReplayKey) -> Result<Claim, Error> {
+    let lost = || Error::new(Code::Internal, "the call has no digest of its arguments");
+    let tool = permitted.tool.as_ref().ok_or_else(lost)?;
+    let digest = permitted.call.exchange.facts().args_hash.ok_or_else(lost)?;
+    let scope = Scope::of(&permitted.call.caller, &tool.qualified, key);
+    // No tool may be declared safe to run twice yet.
+    Ok(Claim::new(scope, digest.digest, false))
+}

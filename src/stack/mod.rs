@@ -1,0 +1,160 @@
+//! The tower stack: the order in which a call meets its layers, as code.
+//!
+//! Each layer is public and can be used by another program, in another order or with layers of
+//! its own between them; the types say which orders make sense. A call that skipped policy does
+//! not compile, because only `policy` makes a [`Permitted`](stage::Permitted).
+//!
+//! Futures are boxed where a layer waits and where the type of the call changes; the layers that
+//! only decide forward the inner future as it is.
+
+use std::{convert::Infallible, sync::Arc};
+
+use bytes::Bytes;
+use http::{Request, Response};
+use tower::{Layer, Service};
+
+pub mod answer;
+pub mod api_key;
+pub mod audit;
+pub mod credential;
+pub mod idempotency;
+pub mod policy;
+pub mod principal;
+pub mod rate_limit;
+pub mod respond;
+pub mod route;
+pub mod session;
+pub mod stage;
+pub mod trace;
+pub mod translate;
+pub mod validate;
+
+use self::{
+    api_key::ApiKeyLayer,
+    audit::AuditLayer,
+    credential::CredentialLayer,
+    idempotency::IdempotencyLayer,
+    policy::PolicyLayer,
+    principal::PrincipalLayer,
+    rate_limit::{AddressLimitLayer, RateLimitLayer},
+    respond::{RespondLayer, ToolsCallErrors},
+    route::RouteLayer,
+    session::{SessionLayer, Sessions},
+    stage::{Routed, Upstreams, Worlds},
+    translate::{
+        Cancels,
+        northbound::{NorthboundConfig, NorthboundLayer},
+        southbound::SouthboundLayer,
+    },
+    validate::ValidateLayer,
+};
+use crate::{
+    audit::{Audit, Keys},
+    body::{Body, BoxError},
+    clock::Clock,
+    error::Error,
+    idempotency::Replays,
+    identity::{api_key::Callers, session::Sessions as ClientSessions, sso::Directory},
+    limit::Limiter,
+    model::reply::Reply,
+    telemetry::Telemetry,
+    upstream::{Origin, Outgoing},
+};
+
+/// Everything the layers decide with. One for the process; each core builds its stack from it.
+#[derive(Clone)]
+pub struct Engines {
+    pub clock: Clock,
+    pub callers: Arc<Callers>,
+    pub directory: Arc<Directory>,
+    /// Of clients, towards the gateway.
+    pub client_sessions: Arc<ClientSessions>,
+    pub cancels: Arc<Cancels>,
+    pub worlds: Arc<Worlds>,
+    pub upstreams: Upstreams,
+    pub limiter: Arc<Limiter>,
+    pub replays: Arc<Replays>,
+    pub audit: Arc<Audit>,
+    pub keys: Arc<Keys>,
+    /// Of the gateway, towards servers.
+    pub sessions: Arc<Sessions>,
+    pub telemetry: Arc<Telemetry>,
+    pub northbound: NorthboundConfig,
+    pub tools_call_errors: ToolsCallErrors,
+}
+
+/// The part of the stack from `respond` down to a terminal service, in the order of a call.
+///
+/// `trace` is not in it: it stands outside whatever guards the listener has, so that every
+/// answer, theirs too, carries a trace id.
+pub fn build<T, B, R>(
+    engines: &Engines,
+    terminal: T,
+) -> impl Service<Request<B>, Response = Response<Body>, Error = Infallible, Future: Send>
++ Clone
++ Send
++ 'static
++ use<T, B, R>
+where
+    T: Service<Outgoing, Response = Response<R>, Error = Error> + Clone + Send + Sync + 'static,
+    T::Future: Send,
+    R: http_body::Body<Data = Bytes> + Origin + Send + 'static,
+    R::Error: Into<BoxError>,
+    B: http_body::Body<Data = Bytes> + Send + Unpin + 'static,
+    B::Error: Into<BoxError> + Send,
+{
+    let e = engines;
+    let bottom = lower(e, terminal);
+    // From the inside out.
+    let stack = RouteLayer::new(e.upstreams.clone()).layer(bottom);
+    // The last thing before a call leaves: its intent is on disk.
+    let stack = AuditLayer::new(e.audit.clone()).layer(stack);
+    // A replay ends here: it reaches no upstream and leaves no second intent.
+    let stack = IdempotencyLayer::new(e.replays.clone()).layer(stack);
+    // Replays are charged too, or a key would be a way around the limits.
+    let stack = RateLimitLayer::new(e.limiter.clone()).layer(stack);
+    // Wrong arguments cost no quota: whoever repairs them can try again.
+    let stack = ValidateLayer::new(e.keys.clone()).layer(stack);
+    // Nothing below runs for a call that is not permitted.
+    let stack = PolicyLayer::new(e.worlds.clone(), e.upstreams.clone()).layer(stack);
+    // From bytes to a call: needs to know the caller, whose session it may be.
+    let stack = NorthboundLayer::new(
+        e.northbound.clone(),
+        e.client_sessions.clone(),
+        e.clock.clone(),
+        e.cancels.clone(),
+        e.telemetry.clone(),
+    )
+    .layer(stack);
+    // Whose call it is; the key has said which caller may name an employee.
+    let stack = PrincipalLayer::new(e.directory.clone()).layer(stack);
+    let stack =
+        ApiKeyLayer::new(e.callers.clone(), e.clock.clone(), e.telemetry.clone()).layer(stack);
+    // Before any work is done for an address.
+    let stack = AddressLimitLayer::new(e.limiter.clone()).layer(stack);
+    // Every error from below becomes an answer here.
+    RespondLayer(e.tools_call_errors).layer(stack)
+}
+
+/// The part that talks to servers: what the gateway's own discovery uses too.
+pub fn lower<T, R>(
+    engines: &Engines,
+    terminal: T,
+) -> impl Service<Routed, Response = Reply, Error = Error, Future: Send>
++ Clone
++ Send
++ Sync
++ 'static
++ use<T, R>
+where
+    T: Service<Outgoing, Response = Response<R>, Error = Error> + Clone + Send + Sync + 'static,
+    T::Future: Send,
+    R: http_body::Body<Data = Bytes> + Origin + Send + 'static,
+    R::Error: Into<BoxError>,
+{
+    // Secrets are opened last and seen by nothing above.
+    let stack = CredentialLayer.layer(terminal);
+    // A session needs the credential to be opened with.
+    let stack = SessionLayer::new(engines.sessions.clone()).layer(stack);
+    SouthboundLayer.layer(stack)
+}

@@ -1,0 +1,241 @@
+//! Rates and concurrency: all limits of a call are charged, or none.
+//!
+//! Limits that count by address alone are met before anything is read (`AddressLimitLayer`);
+//! all others after authorization, so that a refused call eats no quota.
+
+use std::{
+    future::{Future, Ready, ready},
+    mem,
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll, ready as ready_or_return},
+};
+
+use futures_util::future::Either;
+use http::Request as HttpRequest;
+use pin_project_lite::pin_project;
+use tower::{Layer, Service};
+
+use super::stage::{BoxFuture, Permitted};
+use crate::{
+    error::{Code, Error},
+    limit::{self, Attempt, Entry, Exceeded, Limiter, SlotGuard, Subject},
+    model::{
+        call::{ClientAddr, Request},
+        exchange::{Exchange, LimitHit, LimitKind},
+        reply::{Content, Reply},
+    },
+};
+
+// === By address ===
+
+/// Counts requests by where they come from.
+#[derive(Clone)]
+pub struct AddressLimitLayer {
+    limiter: Arc<Limiter>,
+}
+
+impl AddressLimitLayer {
+    pub fn new(limiter: Arc<Limiter>) -> Self {
+        Self { limiter }
+    }
+}
+
+impl<S> Layer<S> for AddressLimitLayer {
+    type Service = AddressLimit<S>;
+
+    fn layer(&self, inner: S) -> AddressLimit<S> {
+        AddressLimit { inner, limiter: self.limiter.clone() }
+    }
+}
+
+#[derive(Clone)]
+pub struct AddressLimit<S> {
+    inner: S,
+    limiter: Arc<Limiter>,
+}
+
+impl<S, B> Service<HttpRequest<B>> for AddressLimit<S>
+where
+    S: Service<HttpRequest<B>, Error = Error>,
+{
+    type Response = S::Response;
+    type Error = Error;
+    type Future = Either<Ready<Result<S::Response, Error>>, S::Future>;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Error>> {
+        self.inner.poll_ready(cx)
+    }
+
+    fn call(&mut self, request: HttpRequest<B>) -> Self::Future {
+        let client = request.extensions().get::<ClientAddr>();
+        match client.map_or(Ok(()), |client| self.limiter.admit_address(client.ip)) {
+            Ok(()) => Either::Right(self.inner.call(request)),
+            // The body is unread: the status says it all.
+            Err(exceeded) => {
+                let mut error = Error::http(Code::RateLimited, 429, sentence(&exceeded));
+                for (name, value) in limit::exceeded_headers(&exceeded) {
+                    error = error.with_header(name, value);
+                }
+                Either::Left(ready(Err(error
+                    .with_limit(&**exceeded.id())
+                    .with_retry_after(exceeded.retry_after))))
+            }
+        }
+    }
+}
+
+// === By everything else ===
+
+/// Charges calls.
+#[derive(Clone)]
+pub struct RateLimitLayer {
+    limiter: Arc<Limiter>,
+}
+
+impl RateLimitLayer {
+    pub fn new(limiter: Arc<Limiter>) -> Self {
+        Self { limiter }
+    }
+}
+
+impl<S> Layer<S> for RateLimitLayer {
+    type Service = RateLimit<S>;
+
+    fn layer(&self, inner: S) -> RateLimit<S> {
+        RateLimit { inner, limiter: self.limiter.clone() }
+    }
+}
+
+#[derive(Clone)]
+pub struct RateLimit<S> {
+    inner: S,
+    limiter: Arc<Limiter>,
+}
+
+impl<S> Service<Permitted> for RateLimit<S>
+where
+    S: Service<Permitted, Response = Reply, Error = Error> + Clone + Send + 'static,
+    S::Future: Send,
+{
+    type Response = Reply;
+    type Error = Error;
+    type Future = Either<Ready<Result<Reply, Error>>, Either<Charged<S::Future>, BoxFuture<Reply>>>;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Error>> {
+        self.inner.poll_ready(cx)
+    }
+
+    fn call(&mut self, permitted: Permitted) -> Self::Future {
+        match self.limiter.try_enter(&subject(&permitted)) {
+            Attempt::In(entry) => {
+                Either::Right(Either::Left(Charged::new(entry, self.inner.call(permitted))))
+            }
+            Attempt::Out(exceeded) => {
+                Either::Left(ready(Err(refused(&permitted.call.exchange, &exceeded))))
+            }
+            Attempt::Wait => {
+                let clone = self.inner.clone();
+                let mut inner = mem::replace(&mut self.inner, clone);
+                let limiter = self.limiter.clone();
+                Either::Right(Either::Right(Box::pin(async move {
+                    let entry = limiter
+                        .enter(&subject(&permitted))
+                        .await
+                        .map_err(|exceeded| refused(&permitted.call.exchange, &exceeded))?;
+                    if let Some(waited) = entry.waited {
+                        permitted.call.exchange.facts().waited += waited;
+                    }
+                    Charged::new(entry, inner.call(permitted)).await
+                })))
+            }
+        }
+    }
+}
+
+fn subject(permitted: &Permitted) -> Subject<'_> {
+    let tool = match (&permitted.call.request, &permitted.tool) {
+        (Request::CallTool(_), Some(tool)) => Some(limit::Tool {
+            name: &tool.qualified,
+            upstream: tool.upstream.as_str(),
+            risk: permitted.risk(),
+        }),
+        _ => None,
+    };
+    Subject::new(&permitted.call.caller, tool)
+}
+
+fn sentence(exceeded: &Exceeded) -> String {
+    let wait = exceeded.retry_after;
+    let wait = if wait.as_secs() == 0 {
+        format!("{} ms", wait.as_millis())
+    } else {
+        format!("{} s", wait.as_millis().div_ceil(1000))
+    };
+    match exceeded.kind() {
+        "rate" => format!("Rate limit `{}`: retry in {wait}", exceeded.id()),
+        _ => format!("All slots of `{}` are taken: retry in {wait}", exceeded.id()),
+    }
+}
+
+/// Notes which limit was hit, and says so.
+fn refused(exchange: &Exchange, exceeded: &Exceeded) -> Error {
+    let kind = if exceeded.kind() == "rate" { LimitKind::Rate } else { LimitKind::Concurrency };
+    exchange.facts().limits.push(LimitHit { id: exceeded.id().clone(), kind });
+    refusal(exceeded)
+}
+
+fn refusal(exceeded: &Exceeded) -> Error {
+    let mut error = Error::new(Code::RateLimited, sentence(exceeded))
+        .with_limit(&**exceeded.id())
+        .with_retry_after(exceeded.retry_after)
+        .with_reason(exceeded.kind());
+    for (name, value) in limit::exceeded_headers(exceeded) {
+        error = error.with_header(name, value);
+    }
+    error
+}
+
+pin_project! {
+    /// A call that is charged. Its slots are held until its reply has ended.
+    pub struct Charged<F> {
+        #[pin]
+        inner: F,
+        entry: Option<Entry>,
+    }
+}
+
+impl<F> Charged<F> {
+    fn new(entry: Entry, inner: F) -> Self {
+        Self { inner, entry: Some(entry) }
+    }
+}
+
+impl<F> Future for Charged<F>
+where
+    F: Future<Output = Result<Reply, Error>>,
+{
+    type Output = Result<Reply, Error>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let this = self.project();
+        let result = ready_or_return!(this.inner.poll(cx));
+        let entry = this.entry.take();
+        Poll::Ready(match (result, entry) {
+            (Ok(mut reply), Some(entry)) => {
+                reply.headers.extend(limit::admitted_headers(&entry.admitted));
+                Ok(hold(reply, entry.slots))
+            }
+            (result, _) => result,
+        })
+    }
+}
+
+/// Keeps the slots as long as a streamed reply lasts.
+fn hold(reply: Reply, slots: SlotGuard) -> Reply {
+    let Content::Stream(stream) = reply.content else { return reply };
+    let stream = futures_util::StreamExt::inspect(stream, move |_| {
+        let _ = &slots;
+    });
+    Reply { content: Content::Stream(Box::pin(stream)), ..reply }
+}

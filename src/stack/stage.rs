@@ -1,0 +1,272 @@
+//! What passes between the layers: how far a call has come is its type.
+//!
+//! `Call` → `Permitted` (only `policy` makes one) → `Routed` → `upstream::Outgoing`.
+//! Also the world that decides calls at one moment, swapped whole, so that no call mixes two
+//! revisions of anything.
+
+use std::{
+    future::Future,
+    pin::Pin,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use arc_swap::ArcSwap;
+use bytes::Bytes;
+use dashmap::DashMap;
+use http::HeaderName;
+use parking_lot::RwLock;
+use tokio::{sync::watch, time::Instant};
+
+use crate::{
+    body::Pieces,
+    error::Error,
+    mcp::Version,
+    model::{
+        call::{Call, Meta, RawMembers, Surface},
+        caller::Caller,
+        exchange::{Exchange, NorthDialect},
+        server::{DialectKind, Risk, UpstreamName},
+        template::HeaderSource,
+        trace::TraceContext,
+    },
+    policy::{self, Permit, View},
+    registry::{Catalog, Tool},
+    upstream::Cluster,
+};
+
+/// A layer's future, where it has to wait for something.
+pub type BoxFuture<T> = Pin<Box<dyn Future<Output = Result<T, Error>> + Send>>;
+
+// === The world ===
+
+/// The catalog and the rules bound to it.
+pub struct World {
+    pub catalog: Arc<Catalog>,
+    pub rules: Arc<policy::Set>,
+    /// Rendered listings. A view is part of the key by its address, and kept alive by the entry.
+    lists: DashMap<ListKey, (Arc<View>, Bytes)>,
+}
+
+#[derive(PartialEq, Eq, Hash)]
+struct ListKey {
+    view: usize,
+    surface: Surface,
+    dialect: NorthDialect,
+}
+
+/// Rendered listings kept for one world; past it they are rendered each time.
+const LISTS_MAX: usize = 4096;
+
+impl World {
+    pub fn new(catalog: Arc<Catalog>, rules: Arc<policy::Set>) -> Self {
+        Self { catalog, rules, lists: DashMap::new() }
+    }
+
+    /// The rendered listing of a view, rendered at most once while it is kept.
+    pub fn listing(
+        &self,
+        view: &Arc<View>,
+        surface: &Surface,
+        dialect: NorthDialect,
+        render: impl FnOnce() -> Bytes,
+    ) -> Bytes {
+        let key = ListKey { view: Arc::as_ptr(view) as usize, surface: surface.clone(), dialect };
+        if let Some(kept) = self.lists.get(&key) {
+            return kept.1.clone();
+        }
+        let rendered = render();
+        if self.lists.len() < LISTS_MAX {
+            self.lists.insert(key, (view.clone(), rendered.clone()));
+        }
+        rendered
+    }
+}
+
+/// The world in force, and word of its changes.
+pub struct Worlds {
+    current: ArcSwap<World>,
+    changed: watch::Sender<u64>,
+    generation: AtomicU64,
+}
+
+impl Worlds {
+    pub fn new(world: World) -> Self {
+        Self {
+            current: ArcSwap::from_pointee(world),
+            changed: watch::Sender::new(0),
+            generation: AtomicU64::new(0),
+        }
+    }
+
+    pub fn current(&self) -> Arc<World> {
+        self.current.load_full()
+    }
+
+    pub fn replace(&self, world: World) {
+        self.current.store(Arc::new(world));
+        let generation = self.generation.fetch_add(1, Ordering::Relaxed) + 1;
+        self.changed.send_replace(generation);
+    }
+
+    /// Sees each replacement after this moment.
+    pub fn watch(&self) -> watch::Receiver<u64> {
+        self.changed.subscribe()
+    }
+}
+
+// === Upstreams ===
+
+/// How a server turned out to speak.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Era {
+    /// Stateless, by this revision.
+    Modern(Version),
+    /// By handshake; the revision is agreed on for each session.
+    Legacy,
+    /// MCP-Lite.
+    Lite,
+}
+
+impl Era {
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Era::Modern(_) => "modern",
+            Era::Legacy => "legacy",
+            Era::Lite => "mcp-lite",
+        }
+    }
+}
+
+/// An upstream as configured.
+pub struct Upstream {
+    pub name: UpstreamName,
+    pub server_key: Arc<str>,
+    pub dialect: DialectKind,
+    /// The one revision to speak, if the operator pinned it.
+    pub pinned: Option<Version>,
+    pub cluster: Arc<Cluster>,
+    /// Sent with each request, in this order.
+    pub headers: Vec<(HeaderName, HeaderSource)>,
+    /// Client headers that go on.
+    pub forward: Vec<HeaderName>,
+    pub inject_user: bool,
+    /// Employees may share a session.
+    pub stateless: bool,
+    /// Without an answer; progress starts it anew.
+    pub timeout: Duration,
+    /// Of a call, whatever arrives.
+    pub max_time: Duration,
+    pub max_request_bytes: usize,
+    pub max_response_bytes: usize,
+    /// Learnt by probing, and forgotten when it proves wrong.
+    pub era: RwLock<Option<Era>>,
+}
+
+impl Upstream {
+    pub fn era(&self) -> Option<Era> {
+        *self.era.read()
+    }
+
+    pub fn set_era(&self, era: Option<Era>) {
+        *self.era.write() = era;
+    }
+}
+
+/// Every upstream, in configuration order.
+pub type Upstreams = Arc<[Arc<Upstream>]>;
+
+// === Stages ===
+
+/// A call that policy let through.
+pub struct Permitted {
+    pub call: Call,
+    pub permit: Permit,
+    pub world: Arc<World>,
+    /// The tool of a `tools/call`, and of no other method.
+    pub tool: Option<Arc<Tool>>,
+    /// The key that makes the call happen once, if it has one; set by `idempotency`.
+    pub idempotency_key: Option<Box<str>>,
+}
+
+impl Permitted {
+    /// What the call may do at worst; the worst there is where nobody has said.
+    pub fn risk(&self) -> Risk {
+        self.permit.policy().map_or(Risk::WriteHigh, |policy| policy.risk)
+    }
+}
+
+/// What is asked of an upstream.
+pub enum SouthRequest {
+    /// Which era it is of; never a call that acts.
+    Probe,
+    ListTools {
+        cursor: Option<Box<str>>,
+    },
+    CallTool {
+        tool: Arc<Tool>,
+        arguments: Option<Bytes>,
+        others: RawMembers,
+        timeout: Duration,
+        max_time: Duration,
+        /// The caller declares its capabilities on each request.
+        modern_caller: bool,
+    },
+}
+
+/// A request on its way to one upstream.
+pub struct Routed {
+    pub exchange: Arc<Exchange>,
+    /// `None`: the gateway's own discovery.
+    pub caller: Option<Caller>,
+    pub upstream: Arc<Upstream>,
+    pub request: SouthRequest,
+    pub meta: Meta,
+    pub idempotency_key: Option<Box<str>>,
+    /// The client's headers, of which only the listed ones go on.
+    pub headers: http::HeaderMap,
+}
+
+/// A request that is written, on its way through the layers that know the server's session and
+/// credential. `credential` makes an `upstream::Outgoing` of it.
+#[derive(Clone)]
+pub struct Hop {
+    pub exchange: Arc<Exchange>,
+    pub caller: Option<Caller>,
+    pub upstream: Arc<Upstream>,
+    pub method: http::Method,
+    /// Below the upstream's own path, for dialects that have paths.
+    pub path: &'static str,
+    pub headers: http::HeaderMap,
+    pub body: Pieces,
+    /// The request belongs into a session of a handshake revision.
+    pub session: bool,
+    /// The client's headers, of which only the listed ones go on.
+    pub client_headers: Arc<http::HeaderMap>,
+}
+
+impl Hop {
+    /// A request of the gateway's own, without a body.
+    pub fn own(upstream: Arc<Upstream>, method: http::Method) -> Hop {
+        let exchange = Exchange::new(TraceContext::default(), Instant::now(), 0, None);
+        Hop {
+            exchange: Arc::new(exchange),
+            caller: None,
+            upstream,
+            method,
+            path: "",
+            headers: http::HeaderMap::new(),
+            body: Pieces::default(),
+            session: true,
+            client_headers: Arc::default(),
+        }
+    }
+
+    /// Another request beside this one, in the same session and for the same caller.
+    pub fn beside(&self, headers: http::HeaderMap, body: Pieces) -> Hop {
+        Hop { headers, body, ..self.clone() }
+    }
+}

@@ -1,0 +1,153 @@
+//! Calls of the handshake era that are under way, so that a `notifications/cancelled` on
+//! another connection finds its call, and a broken connection does not end one.
+
+use std::{
+    future::Future,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+};
+
+use bytes::Bytes;
+use dashmap::DashMap;
+use futures_util::{StreamExt, stream};
+use tokio::sync::{mpsc, watch};
+
+use crate::{
+    error::{Code, Error},
+    model::reply::{Content, Event, Reply, ReplyStream},
+};
+
+/// A session and the client's own id of a request in it.
+type Key = ([u8; 8], Bytes);
+
+/// Who can be cancelled. Bounded by the calls under way.
+#[derive(Default)]
+pub struct Cancels {
+    flights: DashMap<Key, Flight>,
+    serial: AtomicU64,
+}
+
+struct Flight {
+    serial: u64,
+    cancel: watch::Sender<bool>,
+}
+
+impl Cancels {
+    /// Makes a call cancellable until the returned value is gone. Of two calls under one id the
+    /// later is the one that can be cancelled.
+    pub(super) fn enter(self: &Arc<Self>, session: [u8; 8], id: Bytes) -> InFlight {
+        let (cancel, cancelled) = watch::channel(false);
+        let serial = self.serial.fetch_add(1, Ordering::Relaxed);
+        let key = (session, id);
+        self.flights.insert(key.clone(), Flight { serial, cancel });
+        InFlight {
+            cancelled: Some(cancelled),
+            leave: Some(Leave { of: self.clone(), key, serial }),
+        }
+    }
+
+    pub(super) fn cancel(&self, session: [u8; 8], id: Bytes) {
+        if let Some((_, flight)) = self.flights.remove(&(session, id)) {
+            flight.cancel.send_replace(true);
+        }
+    }
+}
+
+struct Leave {
+    of: Arc<Cancels>,
+    key: Key,
+    serial: u64,
+}
+
+impl Drop for Leave {
+    fn drop(&mut self) {
+        self.of.flights.remove_if(&self.key, |_, flight| flight.serial == self.serial);
+    }
+}
+
+/// One call under way.
+pub(super) struct InFlight {
+    cancelled: Option<watch::Receiver<bool>>,
+    leave: Option<Leave>,
+}
+
+impl InFlight {
+    /// A call outside any session: nothing can name it.
+    pub(super) fn alone() -> Self {
+        Self { cancelled: None, leave: None }
+    }
+
+    /// Runs a call to its end in a task of its own, whatever becomes of whoever waits for it.
+    /// `None`: it was cancelled.
+    pub(super) async fn run<F>(mut self, call: F) -> Result<Option<Reply>, Error>
+    where
+        F: Future<Output = Result<Reply, Error>> + Send + 'static,
+    {
+        // The handshake era forbids that a disconnect cancels: the task outlives its waiter on
+        // purpose, and is bounded by the call's own time limits.
+        let task = tokio::runtime::Handle::current().spawn(async move {
+            let reply = tokio::select! {
+                reply = call => reply?,
+                () = cancelled(&mut self.cancelled) => return Ok(None),
+            };
+            match reply.content {
+                Content::Stream(stream) => {
+                    let content = Content::Stream(self.pump(stream));
+                    Ok(Some(Reply { headers: reply.headers, content }))
+                }
+                _ => Ok(Some(reply)),
+            }
+        });
+        match task.await {
+            Ok(result) => result,
+            Err(cause) => {
+                Err(Error::new(Code::Internal, "the call ended abnormally").with_cause(cause))
+            }
+        }
+    }
+
+    /// Drives a stream to its end whether or not anybody reads it.
+    fn pump(mut self, mut stream: ReplyStream) -> ReplyStream {
+        // Progress that nobody reads is dropped past this; the end never is.
+        let (sender, receiver) = mpsc::channel::<Event>(64);
+        tokio::runtime::Handle::current().spawn(async move {
+            loop {
+                let event = tokio::select! {
+                    event = stream.next() => event,
+                    () = cancelled(&mut self.cancelled) => None,
+                };
+                match event {
+                    Some(end @ Event::End(_)) => {
+                        // Nobody there any more: the call has run, and its record says how.
+                        let _ = sender.send(end).await;
+                        break;
+                    }
+                    Some(notification) if sender.is_closed() => drop(notification),
+                    Some(notification) => {
+                        if sender.send(notification).await.is_err() {
+                            continue;
+                        }
+                    }
+                    None => break,
+                }
+            }
+            drop(self.leave.take());
+        });
+        Box::pin(stream::unfold(receiver, |mut receiver| async move {
+            let event = receiver.recv().await?;
+            Some((event, receiver))
+        }))
+    }
+}
+
+/// Resolves when the call is cancelled; never for a call that nothing can name.
+async fn cancelled(receiver: &mut Option<watch::Receiver<bool>>) {
+    if let Some(receiver) = receiver
+        && receiver.wait_for(|cancelled| *cancelled).await.is_ok()
+    {
+        return;
+    }
+    std::future::pending().await
+}

@@ -1,0 +1,11 @@
+//! Between dialects and the middle: northbound reads calls and writes replies, southbound
+//! writes requests and reads answers.
+
+mod give_up;
+mod inflight;
+mod north_reply;
+pub mod northbound;
+pub mod southbound;
+mod stream;
+
+pub use inflight::Cancels;

@@ -1,0 +1,232 @@
+//! Reply → HTTP answer. A plain answer stays plain; only what comes in pieces is a stream.
+
+use std::{collections::VecDeque, sync::Arc, time::Duration};
+
+use bytes::Bytes;
+use futures_util::{StreamExt, stream};
+use http::{HeaderValue, Response, StatusCode, header as http_header};
+use http_body::Frame;
+use http_body_util::StreamBody;
+
+use crate::{
+    body::{Body, BoxError},
+    dialect::{fault, jsonrpc, north, sse},
+    error::{Code, Error, Form},
+    mcp::{Method, header, rpc},
+    model::{
+        exchange::{Exchange, Facts, NorthDialect, Outcome},
+        reply::{Content, Event, Final, Reply, ReplyStream},
+    },
+    telemetry::Active,
+};
+
+/// Between two comments on a stream that is otherwise silent.
+const KEEP_ALIVE: Duration = Duration::from_secs(15);
+
+const JSON: HeaderValue = HeaderValue::from_static("application/json");
+const EVENTS: HeaderValue = HeaderValue::from_static("text/event-stream");
+
+/// The answer on standard MCP.
+pub(super) fn mcp(
+    reply: Reply,
+    exchange: &Arc<Exchange>,
+    id: &Bytes,
+    dialect: NorthDialect,
+    active: Active,
+) -> Response<Body> {
+    let mut response = match reply.content {
+        Content::Final(end) => {
+            let status = note(&mut exchange.facts(), &end, dialect);
+            let body = Body::from_parts(north::response(id, &end, dialect));
+            let mut response = Response::new(body);
+            *response.status_mut() = StatusCode::from_u16(status).unwrap_or(StatusCode::OK);
+            response.headers_mut().insert(http_header::CONTENT_TYPE, JSON);
+            response
+        }
+        Content::Stream(events) => {
+            exchange.facts().status = Some(200);
+            let body = event_stream(Writing {
+                events,
+                exchange: exchange.clone(),
+                id: id.clone(),
+                dialect,
+                pieces: VecDeque::new(),
+                over: false,
+                _active: active,
+            });
+            let mut response = Response::new(body);
+            let headers = response.headers_mut();
+            headers.insert(http_header::CONTENT_TYPE, EVENTS);
+            headers.insert(http_header::CACHE_CONTROL, HeaderValue::from_static("no-cache"));
+            headers.insert(header::ACCEL_BUFFERING, HeaderValue::from_static("no"));
+            response
+        }
+        Content::Nothing => {
+            exchange.facts().outcome = Some(Outcome::Ok);
+            let mut response = Response::new(Body::Empty);
+            *response.status_mut() = StatusCode::ACCEPTED;
+            response
+        }
+    };
+    for (name, value) in reply.headers {
+        response.headers_mut().append(name, value);
+    }
+    response
+}
+
+/// What an end means for the record; gives the HTTP status.
+fn note(facts: &mut Facts, end: &Final, dialect: NorthDialect) -> u16 {
+    let status = match end {
+        Final::Result(body) => {
+            let failed = body.is_error() && facts.method == Some(Method::CallTool);
+            facts.outcome.get_or_insert(if failed { Outcome::ToolError } else { Outcome::Ok });
+            if failed && facts.error.is_none() {
+                facts.error = Some("tool_error");
+            }
+            200
+        }
+        Final::Error(error) => {
+            facts.rpc_code = Some(error.code);
+            facts.outcome = Some(rpc_outcome(error.code));
+            facts.code = Some(rpc_taxonomy(error.code));
+            north::rpc_status(error.code, dialect)
+        }
+    };
+    facts.status = Some(status);
+    status
+}
+
+/// What a server's own JSON-RPC error counts as (`telemetry.md` section 3).
+fn rpc_outcome(code: i64) -> Outcome {
+    match code {
+        -32_700 | -32_602..=-32_600 | -32_002 | -32_022..=-32_020 => Outcome::CallerError,
+        _ => Outcome::UpstreamError,
+    }
+}
+
+/// The taxonomy's word for a server's own JSON-RPC error.
+fn rpc_taxonomy(code: i64) -> Code {
+    match i32::try_from(code).unwrap_or_default() {
+        rpc::INVALID_PARAMS => Code::InvalidArgs,
+        rpc::METHOD_NOT_FOUND => Code::NotFound,
+        rpc::MISSING_CAPABILITY => Code::CapabilityMissing,
+        _ => Code::ExternalServiceError,
+    }
+}
+
+/// The answer on MCP-Lite: one result, whatever came before it.
+pub(super) async fn lite(reply: Reply, exchange: &Arc<Exchange>) -> Result<Response<Body>, Error> {
+    let end = match reply.content {
+        Content::Final(end) => end,
+        Content::Stream(mut events) => loop {
+            match events.next().await {
+                Some(Event::Notification(_)) => {}
+                Some(Event::End(end)) => break end?,
+                None => return Err(Error::new(Code::Internal, "the stream had no end")),
+            }
+        },
+        Content::Nothing => return Err(Error::new(Code::Internal, "the call had no answer")),
+    };
+    let body = match &end {
+        Final::Result(body) if !body.shape.has_type || body.shape.complete || body.rendered => body,
+        Final::Result(_) => {
+            let message = "the server answered with a question, which MCP-Lite cannot carry";
+            return Err(Error::new(Code::ExternalServiceError, message)
+                .with_kind("input_required")
+                .from_upstream());
+        }
+        Final::Error(error) => {
+            let code = rpc_taxonomy(error.code);
+            exchange.facts().rpc_code = Some(error.code);
+            let message = match code {
+                Code::InvalidArgs => "the server refused the arguments",
+                Code::NotFound => "the server does not know the method",
+                Code::CapabilityMissing => {
+                    "the server must ask something that MCP-Lite cannot carry"
+                }
+                _ => "the server answered with an error",
+            };
+            return Err(Error::new(code, message).with_kind("rpc_error").from_upstream());
+        }
+    };
+    note(&mut exchange.facts(), &end, NorthDialect::McpLite);
+    let parts = north::result(Vec::new(), body, NorthDialect::McpLite);
+    let mut response = Response::new(Body::from_parts(parts));
+    response.headers_mut().insert(http_header::CONTENT_TYPE, JSON);
+    for (name, value) in reply.headers {
+        response.headers_mut().append(name, value);
+    }
+    Ok(response)
+}
+
+struct Writing {
+    events: ReplyStream,
+    exchange: Arc<Exchange>,
+    id: Bytes,
+    dialect: NorthDialect,
+    /// Pieces of the last event that are still to be sent.
+    pieces: VecDeque<Bytes>,
+    over: bool,
+    /// Counts the request among those under way, to the stream's end.
+    _active: Active,
+}
+
+/// Events as they come, comments in between, and exactly one response at the end.
+fn event_stream(writing: Writing) -> Body {
+    let frames = stream::unfold(writing, |mut writing| async move {
+        loop {
+            if let Some(piece) = writing.pieces.pop_front() {
+                return Some((Ok::<_, BoxError>(Frame::data(piece)), writing));
+            }
+            if writing.over {
+                return None;
+            }
+            writing.next().await;
+        }
+    });
+    Body::stream(StreamBody::new(frames))
+}
+
+impl Writing {
+    async fn next(&mut self) {
+        let event = tokio::time::timeout(KEEP_ALIVE, self.events.next()).await;
+        match event {
+            Err(_) => self.pieces.push_back(Bytes::from_static(b": keep-alive\n\n")),
+            Ok(Some(Event::Notification(notification))) => {
+                let text =
+                    jsonrpc::notification(&notification.method, notification.params.as_deref());
+                self.pieces.extend(sse::encode([Bytes::from(text)]));
+            }
+            Ok(Some(Event::End(end))) => {
+                self.over = true;
+                let message = match end {
+                    Ok(end) => {
+                        note(&mut self.exchange.facts(), &end, self.dialect);
+                        north::response(&self.id, &end, self.dialect)
+                    }
+                    Err(error) => smallvec::smallvec![self.failed(&error)],
+                };
+                self.pieces.extend(sse::encode(message));
+            }
+            // A stream whose call was cancelled ends without a response.
+            Ok(None) => self.over = true,
+        }
+    }
+
+    fn failed(&self, error: &Error) -> Bytes {
+        let mut facts = self.exchange.facts();
+        facts.failed(error);
+        let trace_id = facts.trace.trace_id_hex();
+        let as_result = facts.refusals_as_results
+            && facts.method == Some(Method::CallTool)
+            && *error.form() == Form::Taxonomy;
+        if !as_result {
+            return fault::rpc_response(error, Some(&self.id), &trace_id);
+        }
+        let mut text = jsonrpc::result_head(&self.id);
+        let structured = !facts.has_output_schema;
+        text.extend_from_slice(&fault::tool_result(error, self.dialect, &trace_id, structured));
+        text.push(b'}');
+        text.into()
+    }
+}

@@ -1,0 +1,146 @@
+//! Arguments against the pinned schema, and the keyed digests of arguments and result for
+//! everything that records them.
+//!
+//! Neither is changed.
+
+use std::{
+    future::{Future, Ready, ready},
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll, ready as ready_or_return},
+};
+
+use futures_util::future::Either;
+use pin_project_lite::pin_project;
+use tower::{Layer, Service};
+
+use super::stage::Permitted;
+use crate::{
+    audit::Keys,
+    error::{Code, Error},
+    json,
+    model::{
+        call::Request,
+        caller::TenantId,
+        exchange::{Exchange, KeyedDigest},
+        reply::{Final, Reply},
+    },
+};
+
+/// Checks every call's arguments before anything leaves.
+#[derive(Clone)]
+pub struct ValidateLayer {
+    keys: Arc<Keys>,
+}
+
+impl ValidateLayer {
+    pub fn new(keys: Arc<Keys>) -> Self {
+        Self { keys }
+    }
+}
+
+impl<S> Layer<S> for ValidateLayer {
+    type Service = Validate<S>;
+
+    fn layer(&self, inner: S) -> Validate<S> {
+        Validate { inner, keys: self.keys.clone() }
+    }
+}
+
+#[derive(Clone)]
+pub struct Validate<S> {
+    inner: S,
+    keys: Arc<Keys>,
+}
+
+impl<S> Service<Permitted> for Validate<S>
+where
+    S: Service<Permitted, Response = Reply, Error = Error>,
+{
+    type Response = Reply;
+    type Error = Error;
+    type Future = Either<Ready<Result<Reply, Error>>, Digested<S::Future>>;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Error>> {
+        self.inner.poll_ready(cx)
+    }
+
+    fn call(&mut self, permitted: Permitted) -> Self::Future {
+        match check(&permitted, &self.keys) {
+            Ok(()) => {
+                let digest = permitted.tool.is_some().then(|| {
+                    let call = &permitted.call;
+                    (self.keys.clone(), call.caller.tenant.clone(), call.exchange.clone())
+                });
+                Either::Right(Digested { inner: self.inner.call(permitted), digest })
+            }
+            Err(error) => Either::Left(ready(Err(error))),
+        }
+    }
+}
+
+pin_project! {
+    /// A call whose result is digested when it comes.
+    pub struct Digested<F> {
+        #[pin]
+        inner: F,
+        digest: Option<(Arc<Keys>, TenantId, Arc<Exchange>)>,
+    }
+}
+
+impl<F> Future for Digested<F>
+where
+    F: Future<Output = Result<Reply, Error>>,
+{
+    type Output = Result<Reply, Error>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let this = self.project();
+        let reply = ready_or_return!(this.inner.poll(cx))?;
+        let Some((keys, tenant, exchange)) = this.digest.take() else {
+            return Poll::Ready(Ok(reply));
+        };
+        Poll::Ready(reply.map_end(move |end| {
+            if let Ok(Final::Result(body)) = &end {
+                exchange.facts().result_ref = Some(keys.result_ref(&tenant, &body.raw));
+            }
+            end
+        }))
+    }
+}
+
+fn check(permitted: &Permitted, keys: &Keys) -> Result<(), Error> {
+    let (Some(tool), Request::CallTool(call)) = (&permitted.tool, &permitted.call.request) else {
+        return Ok(());
+    };
+    let arguments = call.arguments.as_deref().unwrap_or(b"{}");
+    let digest = digest(arguments, &permitted.call.caller.tenant, keys);
+    permitted.call.exchange.facts().args_hash = Some(digest);
+    tool.definition.arguments.check(arguments).map_err(|mismatch| {
+        let place = if mismatch.pointer.is_empty() {
+            "the arguments".to_owned()
+        } else {
+            format!("the argument at {}", mismatch.pointer)
+        };
+        Error::new(Code::InvalidArgs, format!("{place}: {}", mismatch.message))
+            .with_pointer(mismatch.pointer)
+    })
+}
+
+/// The keyed digest of the canonical arguments.
+fn digest(arguments: &[u8], tenant: &TenantId, keys: &Keys) -> KeyedDigest {
+    thread_local! {
+        // One buffer a core: canonical arguments live for the length of a digest.
+        static CANONICAL: std::cell::RefCell<Vec<u8>> = const { std::cell::RefCell::new(Vec::new()) };
+    }
+    CANONICAL.with_borrow_mut(|canonical| {
+        canonical.clear();
+        json::canonical(arguments, canonical);
+        let digest = keys.args_hash(tenant, canonical);
+        // A rare giant must not stay with the core for ever.
+        if canonical.capacity() > 256 * 1024 {
+            *canonical = Vec::new();
+        }
+        digest
+    })
+}

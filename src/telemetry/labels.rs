@@ -1,0 +1,323 @@
+//! The label sets of the instruments, and the bounds on what they may hold.
+//!
+//! Whatever a caller or an upstream can choose freely is `_OTHER` here, or absent.
+
+use std::{collections::HashSet, hash::Hash, sync::Arc};
+
+use arc_swap::ArcSwap;
+
+use super::{
+    names::{EXECUTE_TOOL, OTHER, TOOL_ERROR, attribute},
+    series::Labels,
+};
+use crate::{
+    error::Code,
+    mcp::{Method, Version, rpc},
+    model::exchange::{Attempt, Facts, Outcome},
+};
+
+/// `error.type`: a fixed word, or the number of a JSON-RPC error.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) enum ErrorType {
+    Name(&'static str),
+    Rpc(i64),
+}
+
+impl ErrorType {
+    /// Of the SERVER side; span and metric say the same.
+    pub fn of_exchange(facts: &Facts) -> Option<Self> {
+        match facts.outcome? {
+            Outcome::ToolError => Some(Self::Name(TOOL_ERROR)),
+            outcome if outcome.is_error() => Some(
+                facts
+                    .error
+                    .map(Self::Name)
+                    .or(facts.rpc_code.map(Self::Rpc))
+                    .unwrap_or(Self::Name(OTHER)),
+            ),
+            _ => None,
+        }
+    }
+
+    /// Of the CLIENT side, where every error an upstream answers with counts as one.
+    pub fn of_attempt(attempt: &Attempt) -> Option<Self> {
+        attempt.error.map(Self::Name).or(attempt.rpc_code.map(Self::Rpc)).or_else(|| match attempt
+            .outcome
+        {
+            Outcome::ToolError => Some(Self::Name(TOOL_ERROR)),
+            outcome if outcome.is_error() => Some(Self::Name(OTHER)),
+            _ => None,
+        })
+    }
+
+    /// The same, without the numbers that an upstream has made up.
+    fn bounded(self) -> Self {
+        match self {
+            Self::Rpc(code) if !is_known(code) => Self::Name(OTHER),
+            known => known,
+        }
+    }
+}
+
+/// JSON-RPC codes that are somebody's convention; others are as many as an upstream likes.
+fn is_known(code: i64) -> bool {
+    const NAMED: [i32; 8] = [
+        rpc::PARSE_ERROR,
+        rpc::INVALID_REQUEST,
+        rpc::METHOD_NOT_FOUND,
+        rpc::INVALID_PARAMS,
+        rpc::INTERNAL,
+        rpc::HEADER_MISMATCH,
+        rpc::MISSING_CAPABILITY,
+        rpc::UNSUPPORTED_VERSION,
+    ];
+    /// A server's own error, a resource that is not there, a URL that the user has to visit.
+    const CUSTOM: [i64; 3] = [-32_000, -32_002, -32_042];
+    NAMED.iter().any(|named| i64::from(*named) == code)
+        || CUSTOM.contains(&code)
+        || Code::all().any(|own| i64::from(own.json_rpc()) == code)
+}
+
+/// The name of an HTTP version in `network.protocol.version`.
+pub(super) fn http_version(version: http::Version) -> &'static str {
+    match version {
+        http::Version::HTTP_09 => "0.9",
+        http::Version::HTTP_10 => "1.0",
+        http::Version::HTTP_11 => "1.1",
+        http::Version::HTTP_2 => "2",
+        http::Version::HTTP_3 => "3",
+        _ => OTHER,
+    }
+}
+
+/// Labels of both operation histograms, as they are looked up.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) struct Operation<'a> {
+    pub method: Method,
+    pub tool: Option<&'a str>,
+    pub version: Option<Version>,
+    pub http: Option<http::Version>,
+    /// `None` inside for a code that is nobody's convention.
+    pub rpc_code: Option<Option<i64>>,
+    pub error: Option<ErrorType>,
+    pub code: Option<Code>,
+    pub outcome: Option<Outcome>,
+    pub tenant: Option<&'a str>,
+    pub upstream: Option<&'a str>,
+    pub server: Option<(&'a str, u16)>,
+}
+
+impl<'a> Operation<'a> {
+    pub fn of_exchange(facts: &'a Facts, tenant: Option<&'a str>) -> Self {
+        Operation {
+            method: facts.method.unwrap_or(Method::Other),
+            tool: facts.tool_alias.as_deref(),
+            version: facts.dialect.and_then(|dialect| dialect.version()),
+            http: facts.http.map(|http| http.version),
+            rpc_code: facts.rpc_code.map(|code| Some(code).filter(|code| is_known(*code))),
+            error: ErrorType::of_exchange(facts).map(ErrorType::bounded),
+            code: facts.code,
+            outcome: facts.outcome,
+            tenant,
+            upstream: None,
+            server: None,
+        }
+    }
+
+    pub fn of_attempt(attempt: &'a Attempt, facts: &Facts, tenant: Option<&'a str>) -> Self {
+        Operation {
+            method: attempt.method,
+            tool: attempt.tool.as_deref(),
+            version: attempt.version,
+            http: attempt.http_version,
+            rpc_code: attempt.rpc_code.map(|code| Some(code).filter(|code| is_known(*code))),
+            error: ErrorType::of_attempt(attempt).map(ErrorType::bounded),
+            // What the gateway made of it is known for the last attempt only.
+            code: facts.code.filter(|_| attempt.outcome.is_error()),
+            outcome: Some(attempt.outcome),
+            tenant,
+            upstream: Some(&attempt.upstream),
+            server: attempt.server.as_ref().map(|(address, port)| (&**address, *port)),
+        }
+    }
+}
+
+/// The same, as it is kept.
+pub(super) struct OwnedOperation {
+    of: Operation<'static>,
+    tool: Option<Box<str>>,
+    tenant: Option<Box<str>>,
+    upstream: Option<Box<str>>,
+    server: Option<(Box<str>, u16)>,
+}
+
+impl OwnedOperation {
+    fn parts(&self) -> Operation<'_> {
+        Operation {
+            tool: self.tool.as_deref(),
+            tenant: self.tenant.as_deref(),
+            upstream: self.upstream.as_deref(),
+            server: self.server.as_ref().map(|(address, port)| (&**address, *port)),
+            ..self.of
+        }
+    }
+}
+
+impl Labels for OwnedOperation {
+    type Parts<'a> = Operation<'a>;
+
+    fn own(parts: Operation<'_>) -> Self {
+        let of = Operation {
+            method: parts.method,
+            version: parts.version,
+            http: parts.http,
+            rpc_code: parts.rpc_code,
+            error: parts.error,
+            code: parts.code,
+            outcome: parts.outcome,
+            tool: None,
+            tenant: None,
+            upstream: None,
+            server: None,
+        };
+        OwnedOperation {
+            of,
+            tool: parts.tool.map(Box::from),
+            tenant: parts.tenant.map(Box::from),
+            upstream: parts.upstream.map(Box::from),
+            server: parts.server.map(|(address, port)| (address.into(), port)),
+        }
+    }
+
+    fn is(&self, parts: &Operation<'_>) -> bool {
+        self.parts() == *parts
+    }
+
+    fn fold<'a>(parts: Self::Parts<'a>) -> Self::Parts<'a> {
+        Operation {
+            tool: parts.tool.map(|_| OTHER),
+            tenant: parts.tenant.map(|_| OTHER),
+            upstream: parts.upstream.map(|_| OTHER),
+            rpc_code: parts.rpc_code.map(|_| None),
+            server: None,
+            ..parts
+        }
+    }
+
+    fn each(&self, give: &mut dyn FnMut(&'static str, &str)) {
+        let parts = self.parts();
+        give(attribute::MCP_METHOD_NAME, parts.method.as_str());
+        if parts.method == Method::CallTool {
+            give(attribute::GEN_AI_OPERATION_NAME, EXECUTE_TOOL);
+        }
+        if let Some(tool) = parts.tool {
+            give(attribute::GEN_AI_TOOL_NAME, tool);
+        }
+        if let Some(version) = parts.version {
+            give(attribute::MCP_PROTOCOL_VERSION, version.as_str());
+        }
+        if let Some(version) = parts.http {
+            give(attribute::NETWORK_TRANSPORT, "tcp");
+            give(attribute::NETWORK_PROTOCOL_NAME, "http");
+            give(attribute::NETWORK_PROTOCOL_VERSION, http_version(version));
+        }
+        match parts.rpc_code {
+            Some(Some(code)) => give(attribute::RPC_RESPONSE_STATUS_CODE, &code.to_string()),
+            Some(None) => give(attribute::RPC_RESPONSE_STATUS_CODE, OTHER),
+            None => {}
+        }
+        match parts.error {
+            Some(ErrorType::Name(name)) => give(attribute::ERROR_TYPE, name),
+            Some(ErrorType::Rpc(code)) => give(attribute::ERROR_TYPE, &code.to_string()),
+            None => {}
+        }
+        if let Some(code) = parts.code {
+            give(attribute::ERROR_CODE, code.as_str());
+        }
+        if let Some(outcome) = parts.outcome {
+            give(attribute::OUTCOME, outcome.as_str());
+        }
+        if let Some(tenant) = parts.tenant {
+            give(attribute::TENANT, tenant);
+        }
+        if let Some(upstream) = parts.upstream {
+            give(attribute::UPSTREAM, upstream);
+        }
+        if let Some((address, port)) = parts.server {
+            give(attribute::SERVER_ADDRESS, address);
+            give(attribute::SERVER_PORT, &port.to_string());
+        }
+    }
+}
+
+/// Labels of the smaller instruments: names that are known beforehand, an empty value for none.
+pub(super) struct Plain<const N: usize, S: Names<N>> {
+    values: [Box<str>; N],
+    names: std::marker::PhantomData<fn() -> S>,
+}
+
+/// The names of an instrument's labels.
+pub(super) trait Names<const N: usize> {
+    const NAMES: [&'static str; N];
+}
+
+impl<const N: usize, S: Names<N>> Plain<N, S> {
+    pub fn first(&self) -> &str {
+        self.values.first().map_or("", |value| value)
+    }
+}
+
+impl<const N: usize, S: Names<N>> Labels for Plain<N, S> {
+    type Parts<'a> = [&'a str; N];
+
+    fn own(parts: [&str; N]) -> Self {
+        Self { values: parts.map(Box::from), names: std::marker::PhantomData }
+    }
+
+    fn is(&self, parts: &[&str; N]) -> bool {
+        self.values.iter().zip(parts).all(|(own, other)| **own == **other)
+    }
+
+    fn fold<'a>(parts: Self::Parts<'a>) -> Self::Parts<'a> {
+        parts.map(|value| if value.is_empty() { "" } else { OTHER })
+    }
+
+    fn each(&self, give: &mut dyn FnMut(&'static str, &str)) {
+        for (name, value) in S::NAMES.into_iter().zip(&self.values) {
+            if !value.is_empty() {
+                give(name, value);
+            }
+        }
+    }
+}
+
+/// The tenants that have series of their own: the first so many that are seen.
+pub(super) struct Tenants {
+    known: ArcSwap<HashSet<Arc<str>>>,
+    max: usize,
+}
+
+impl Tenants {
+    pub fn new(max: usize) -> Self {
+        Self { known: ArcSwap::default(), max }
+    }
+
+    /// The label of a tenant.
+    pub fn label<'a>(&self, tenant: &'a str) -> &'a str {
+        let known = self.known.load();
+        if known.contains(tenant) {
+            return tenant;
+        }
+        if known.len() >= self.max {
+            return OTHER;
+        }
+        self.known.rcu(|known| {
+            let mut more = HashSet::clone(known);
+            if more.len() < self.max {
+                more.insert(tenant.into());
+            }
+            more
+        });
+        if self.known.load().contains(tenant) { tenant } else { OTHER }
+    }
+}

@@ -1,0 +1,252 @@
+//! Every instrument of the gateway, and where each of them is recorded.
+//!
+//! What one exchange adds is recorded once, from its facts, when it has ended. How the numbers
+//! are printed is in `exposition.rs`.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+
+use parking_lot::Mutex;
+use tokio::time::Instant;
+
+use super::{
+    labels::{Names, Operation, OwnedOperation, Plain, Tenants, http_version},
+    names::attribute,
+    series::{Counter, Exemplar, Family, Gauge, HTTP, Histogram, OPERATION, OWN},
+};
+use crate::{
+    clock::Clock,
+    mcp::Method,
+    model::{
+        exchange::{Facts, HttpFacts},
+        trace::TraceContext,
+    },
+};
+
+/// The instruments of this process.
+pub struct Metrics {
+    pub(super) server: Family<OwnedOperation, Histogram>,
+    pub(super) client: Family<OwnedOperation, Histogram>,
+    pub(super) overhead: Methods<Histogram>,
+    pub(super) active: Methods<Gauge>,
+    pub(super) http: Family<Plain<4, HttpLabels>, Histogram>,
+    pub(super) decisions: Family<Plain<5, DecisionLabels>, Counter>,
+    pub(super) limit_rejections: Family<Plain<3, LimitLabels>, Counter>,
+    pub(super) idempotency: Family<Plain<1, IdempotencyLabels>, Counter>,
+    pub(super) upstream_up: Family<Plain<1, UpstreamLabels>, Gauge>,
+    pub(super) catalog_tools: Family<Plain<1, UpstreamLabels>, Gauge>,
+    pub(super) audit_records: Family<Plain<2, AuditLabels>, Counter>,
+    pub(super) audit_write: Histogram,
+    pub(super) audit_depth: Gauge,
+    pub(super) trace_context_invalid: Counter,
+    pub(super) policy_revision: Mutex<Option<Arc<str>>>,
+    tenants: Tenants,
+    exemplars: AtomicBool,
+    clock: Clock,
+}
+
+/// One of something for every method.
+pub(super) struct Methods<T>([T; Method::ALL.len()]);
+
+/// A request that is being served; it is counted as active until this is dropped.
+pub struct Active {
+    metrics: Arc<Metrics>,
+    method: Method,
+}
+
+macro_rules! labels {
+    ($($name:ident = [$($label:ident),*];)*) => {$(
+        pub(super) struct $name;
+
+        impl Names<{ [$(attribute::$label),*].len() }> for $name {
+            const NAMES: [&'static str; [$(attribute::$label),*].len()] =
+                [$(attribute::$label),*];
+        }
+    )*};
+}
+
+labels! {
+    HttpLabels = [
+        HTTP_REQUEST_METHOD, HTTP_ROUTE, HTTP_RESPONSE_STATUS_CODE, NETWORK_PROTOCOL_VERSION
+    ];
+    DecisionLabels = [DECISION, REASON, RISK, TENANT, POLICY_MODE];
+    LimitLabels = [LIMIT_NAME, LIMIT_KIND, TENANT];
+    IdempotencyLabels = [IDEMPOTENCY];
+    UpstreamLabels = [UPSTREAM];
+    AuditLabels = [AUDIT_SINK, AUDIT_RESULT];
+}
+
+// === impl Metrics ===
+
+impl Metrics {
+    /// Instruments that give series of their own to the first `max_tenants` tenants.
+    pub fn new(max_tenants: usize, clock: Clock) -> Self {
+        Self {
+            server: Family::new(|| Histogram::new(OPERATION)),
+            client: Family::new(|| Histogram::new(OPERATION)),
+            overhead: Methods::new(|| Histogram::new(OWN)),
+            active: Methods::new(Gauge::default),
+            http: Family::new(|| Histogram::new(HTTP)),
+            decisions: Family::new(Counter::default),
+            limit_rejections: Family::new(Counter::default),
+            idempotency: Family::new(Counter::default),
+            upstream_up: Family::new(Gauge::default),
+            catalog_tools: Family::new(Gauge::default),
+            audit_records: Family::new(Counter::default),
+            audit_write: Histogram::new(OWN),
+            audit_depth: Gauge::default(),
+            trace_context_invalid: Counter::default(),
+            policy_revision: Mutex::new(None),
+            tenants: Tenants::new(max_tenants),
+            exemplars: AtomicBool::new(false),
+            clock,
+        }
+    }
+
+    /// Records everything of an exchange that has ended, its attempts included.
+    pub fn finish(&self, facts: &Facts, started: Instant, ended: Instant) {
+        let took = ended - started;
+        let tenant = facts.tenant.as_ref().map(|tenant| self.tenants.label(tenant.as_str()));
+        let exemplar = |span_id| self.exemplar(&facts.trace, span_id);
+        // What the guard turned away, and what the gateway asks of its own, is no operation.
+        if facts.entered || facts.method.is_some() {
+            self.server.with(Operation::of_exchange(facts, tenant), |series| {
+                series.observe(took, exemplar(facts.trace.span_id));
+            });
+            let method = facts.method.unwrap_or(Method::Other);
+            self.overhead.of(method).observe(took.saturating_sub(facts.waited), None);
+        }
+        for attempt in &facts.attempts {
+            let took = attempt.ended.unwrap_or(ended) - attempt.started;
+            self.client.with(Operation::of_attempt(attempt, facts, tenant), |series| {
+                series.observe(took, exemplar(attempt.span_id));
+            });
+        }
+        let tenant = tenant.unwrap_or("");
+        if let Some(decision) = facts.decision {
+            let (reason, risk) =
+                (facts.reason.unwrap_or(""), facts.risk.map_or("", |r| r.as_str()));
+            self.decisions
+                .with([decision.as_str(), reason, risk, tenant, "enforce"], |series| series.add(1));
+        }
+        for limit in &facts.limits {
+            self.limit_rejections
+                .with([&limit.id, limit.kind.as_str(), tenant], |series| series.add(1));
+        }
+        if let Some(what) = facts.idempotency {
+            self.idempotency.with([what], |series| series.add(1));
+        }
+        if let (Some(http), Some(status)) = (facts.http, facts.status) {
+            self.http(http, status, took);
+        }
+    }
+
+    /// Records a request that was answered before there was an exchange.
+    pub fn http(&self, http: HttpFacts, status: u16, took: Duration) {
+        let mut digits = itoa::Buffer::new();
+        let status = digits.format(status);
+        self.http.with([http.method, http.route, status, http_version(http.version)], |series| {
+            series.observe(took, None);
+        });
+    }
+
+    /// Counts a request as active, under the method it turns out to have.
+    pub fn enter(self: &Arc<Self>, method: Method) -> Active {
+        self.active.of(method).add(1);
+        Active { metrics: self.clone(), method }
+    }
+
+    pub fn upstream_up(&self, upstream: &str, up: bool) {
+        self.upstream_up.with([upstream], |series| series.set(up.into()));
+    }
+
+    pub fn catalog_tools(&self, upstream: &str, tools: usize) {
+        let tools = i64::try_from(tools).unwrap_or(i64::MAX);
+        self.catalog_tools.with([upstream], |series| series.set(tools));
+    }
+
+    /// Ends the gauges of upstreams that are not configured any more.
+    pub fn keep_upstreams(&self, is_configured: impl Fn(&str) -> bool) {
+        self.upstream_up.retain(|labels| is_configured(labels.first()));
+        self.catalog_tools.retain(|labels| is_configured(labels.first()));
+    }
+
+    /// The revision of the policy in force.
+    pub fn policy_revision(&self, revision: Arc<str>) {
+        *self.policy_revision.lock() = Some(revision);
+    }
+
+    pub fn trace_context_invalid(&self) {
+        self.trace_context_invalid.add(1);
+    }
+
+    pub fn audit_written(&self, records: u64, took: Duration) {
+        self.audit("written", records);
+        self.audit_write.observe(took, None);
+    }
+
+    pub fn audit_dropped(&self, records: u64) {
+        self.audit("dropped", records);
+    }
+
+    pub fn audit_failed(&self, records: u64) {
+        self.audit("failed", records);
+    }
+
+    pub fn audit_depth(&self, records: u64) {
+        self.audit_depth.set(i64::try_from(records).unwrap_or(i64::MAX));
+    }
+
+    fn audit(&self, result: &'static str, records: u64) {
+        self.audit_records.with(["file", result], |series| series.add(records));
+    }
+
+    /// Whether traces exist that an exemplar could lead to.
+    pub(super) fn set_exemplars(&self, on: bool) {
+        self.exemplars.store(on, Ordering::Relaxed);
+    }
+
+    fn exemplar(&self, trace: &TraceContext, span_id: [u8; 8]) -> Option<Exemplar> {
+        (trace.sampled && self.exemplars.load(Ordering::Relaxed)).then(|| Exemplar {
+            trace_id: trace.trace_id,
+            span_id,
+            nanos: 0,
+            ms: self.clock.now_ms(),
+        })
+    }
+}
+
+// === impl Methods ===
+
+impl<T> Methods<T> {
+    fn new(make: impl Fn() -> T) -> Self {
+        Self(Method::ALL.map(|_| make()))
+    }
+
+    pub fn of(&self, method: Method) -> &T {
+        // `ALL` has every variant, and a test says that it has them in order.
+        &self.0[method as usize]
+    }
+}
+
+// === impl Active ===
+
+impl Active {
+    /// The method, as soon as it is known.
+    pub fn set_method(&mut self, method: Method) {
+        self.metrics.active.of(method).add(1);
+        self.metrics.active.of(self.method).add(-1);
+        self.method = method;
+    }
+}
+
+impl Drop for Active {
+    fn drop(&mut self) {
+        self.metrics.active.of(self.method).add(-1);
+    }
+}

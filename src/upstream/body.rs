@@ -1,0 +1,195 @@
+//! An upstream's answer, piece by piece as it arrives.
+//!
+//! Read to its end, it gives its connection back; dropped before, it takes the connection with
+//! it. It buffers nothing and knows no limit: how much is read is its reader's business.
+
+use std::{
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll, Waker},
+};
+
+use bytes::Bytes;
+use http_body::{Body as HttpBody, Frame, SizeHint};
+use hyper::body::Incoming;
+
+use super::{
+    cluster::{Cluster, Peer},
+    connector::{Connector, H1},
+    decode::Decoder,
+    endpoint::Endpoint,
+};
+use crate::error::Error;
+
+/// The body of an answer, decoded.
+pub struct UpstreamBody {
+    source: Source,
+    decoder: Option<Decoder>,
+    cluster: Arc<Cluster>,
+    peer: Arc<Peer>,
+}
+
+enum Source {
+    Done,
+    Own { incoming: Incoming, connection: Box<H1>, home: Arc<Connector> },
+    Shared(Incoming),
+}
+
+/// An answer's body that may know which endpoint it comes from; for telemetry alone.
+pub trait Origin {
+    /// Host and port.
+    fn origin(&self) -> Option<(Arc<str>, u16)>;
+}
+
+impl Origin for UpstreamBody {
+    fn origin(&self) -> Option<(Arc<str>, u16)> {
+        Some((self.endpoint().host().clone(), self.endpoint().port()))
+    }
+}
+
+/// A terminal service of another kind, in tests and in other programs.
+impl Origin for crate::body::Body {
+    fn origin(&self) -> Option<(Arc<str>, u16)> {
+        None
+    }
+}
+
+impl UpstreamBody {
+    pub(super) fn own(
+        incoming: Incoming,
+        connection: Box<H1>,
+        home: Arc<Connector>,
+        cluster: Arc<Cluster>,
+        peer: Arc<Peer>,
+    ) -> Self {
+        let source = Source::Own { incoming, connection, home };
+        let mut body = Self { source, decoder: None, cluster, peer };
+        body.settle();
+        body
+    }
+
+    pub(super) fn shared(incoming: Incoming, cluster: Arc<Cluster>, peer: Arc<Peer>) -> Self {
+        let source = Source::Shared(incoming);
+        let mut body = Self { source, decoder: None, cluster, peer };
+        body.settle();
+        body
+    }
+
+    pub(super) fn decoded_by(mut self, decoder: Decoder) -> Self {
+        self.decoder = Some(decoder);
+        self
+    }
+
+    /// The endpoint that answers.
+    pub fn endpoint(&self) -> &Arc<Endpoint> {
+        &self.peer.endpoint
+    }
+
+    /// Gives the connection back if nothing is left to read.
+    fn settle(&mut self) {
+        let ended = match &self.source {
+            Source::Own { incoming, .. } | Source::Shared(incoming) => incoming.is_end_stream(),
+            Source::Done => false,
+        };
+        if ended {
+            self.finish();
+        }
+    }
+
+    fn finish(&mut self) {
+        if let Source::Own { connection, home, .. } =
+            std::mem::replace(&mut self.source, Source::Done)
+        {
+            home.give_back(&self.cluster, self.peer.id, connection);
+        }
+    }
+
+    /// The next piece as the upstream sent it.
+    fn poll_raw(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, Error>>> {
+        loop {
+            let polled = match &mut self.source {
+                Source::Done => return Poll::Ready(None),
+                Source::Own { incoming, connection, .. } => poll_own(incoming, connection, cx),
+                Source::Shared(incoming) => Pin::new(incoming).poll_frame(cx),
+            };
+            let frame = match polled {
+                Poll::Pending => return Poll::Pending,
+                Poll::Ready(None) => {
+                    self.finish();
+                    return Poll::Ready(None);
+                }
+                Poll::Ready(Some(Err(error))) => {
+                    self.source = Source::Done;
+                    let scene = self.cluster.scene(Some(&self.peer.endpoint));
+                    return Poll::Ready(Some(Err(scene.lost(error))));
+                }
+                Poll::Ready(Some(Ok(frame))) => frame,
+            };
+            // Trailers say nothing that the gateway would believe.
+            if let Ok(data) = frame.into_data() {
+                self.settle();
+                return Poll::Ready(Some(Ok(data)));
+            }
+        }
+    }
+}
+
+/// The body is filled by its own connection alone, so nobody else need wake its reader: the
+/// connection's waker is enough.
+fn poll_own(
+    incoming: &mut Incoming,
+    connection: &mut H1,
+    cx: &mut Context<'_>,
+) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
+    let mut unheard = Context::from_waker(Waker::noop());
+    let there = Pin::new(&mut *incoming).poll_frame(&mut unheard);
+    if there.is_ready() {
+        return there;
+    }
+    let _ = connection.poll_drive(cx);
+    Pin::new(incoming).poll_frame(&mut unheard)
+}
+
+impl HttpBody for UpstreamBody {
+    type Data = Bytes;
+    type Error = Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Error>>> {
+        let this = &mut *self;
+        let Some(mut decoder) = this.decoder.take() else {
+            return this.poll_raw(cx).map(|piece| piece.map(|data| data.map(Frame::data)));
+        };
+        let polled = decoder.poll(|| this.poll_raw(cx));
+        match polled {
+            Poll::Ready(Some(Ok(data))) => {
+                this.decoder = Some(decoder);
+                Poll::Ready(Some(Ok(Frame::data(data))))
+            }
+            Poll::Ready(Some(Err(failure))) => {
+                this.source = Source::Done;
+                let scene = this.cluster.scene(Some(&this.peer.endpoint));
+                Poll::Ready(Some(Err(failure.into_error(scene))))
+            }
+            Poll::Ready(None) => Poll::Ready(None),
+            Poll::Pending => {
+                this.decoder = Some(decoder);
+                Poll::Pending
+            }
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.decoder.is_none() && matches!(self.source, Source::Done)
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match (&self.source, &self.decoder) {
+            (_, Some(_)) => SizeHint::default(),
+            (Source::Done, None) => SizeHint::with_exact(0),
+            (Source::Own { incoming, .. } | Source::Shared(incoming), None) => incoming.size_hint(),
+        }
+    }
+}

@@ -1,0 +1,145 @@
+//! What can go wrong between the gateway and an upstream, and what the caller is told of it.
+//!
+//! The public sentence names the upstream by its configured name. Addresses, and what the
+//! libraries say, stay in the cause.
+
+use std::{error::Error as StdError, fmt, io, sync::Arc};
+
+use pingora::ErrorType;
+
+use super::endpoint::Endpoint;
+use crate::error::{Code, Error};
+
+/// The private half of an upstream's error: where, how far it got, and why.
+#[derive(Debug)]
+pub struct Failure {
+    endpoint: Option<Arc<Endpoint>>,
+    sent: bool,
+    source: Box<dyn StdError + Send + Sync>,
+}
+
+impl Failure {
+    /// The failure behind an error of this module.
+    pub fn of(error: &Error) -> Option<&Failure> {
+        error.cause()?.downcast_ref()
+    }
+
+    /// The endpoint that was tried last, if one was.
+    pub fn endpoint(&self) -> Option<&Arc<Endpoint>> {
+        self.endpoint.as_ref()
+    }
+
+    /// Whether bytes of the request may have left. If not, nobody has seen the call.
+    pub fn sent(&self) -> bool {
+        self.sent
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.endpoint {
+            Some(endpoint) => write!(f, "{endpoint}: {}", self.source),
+            None => self.source.fmt(f),
+        }
+    }
+}
+
+impl StdError for Failure {
+    fn source(&self) -> Option<&(dyn StdError + 'static)> {
+        Some(self.source.as_ref())
+    }
+}
+
+/// Whose failure it is.
+#[derive(Clone, Copy)]
+pub(super) struct Scene<'a> {
+    pub name: &'a str,
+    pub endpoint: Option<&'a Arc<Endpoint>>,
+}
+
+impl Scene<'_> {
+    fn error(
+        self,
+        says: &str,
+        kind: &'static str,
+        sent: bool,
+        source: impl Into<Box<dyn StdError + Send + Sync>>,
+    ) -> Error {
+        let failure = Failure { endpoint: self.endpoint.cloned(), sent, source: source.into() };
+        Error::new(Code::ExternalServiceError, format!("The upstream `{}` {says}.", self.name))
+            .with_kind(kind)
+            .with_cause(failure)
+    }
+
+    /// No connection came about: nothing was sent.
+    pub fn connect(self, error: pingora::BError) -> Error {
+        let (kind, says) = match error.etype() {
+            ErrorType::ConnectRefused => ("connection_refused", "refused the connection"),
+            ErrorType::ConnectTimedout | ErrorType::TLSHandshakeTimedout => {
+                ("timeout", "did not take the connection in time")
+            }
+            ErrorType::ConnectNoRoute => ("no_route", "cannot be reached"),
+            ErrorType::TLSHandshakeFailure
+            | ErrorType::TLSWantX509Lookup
+            | ErrorType::InvalidCert
+            | ErrorType::HandshakeError => ("tls", "could not be trusted: TLS failed"),
+            _ => ("connect", "cannot be reached"),
+        };
+        self.error(says, kind, false, error)
+    }
+
+    /// No address is known: nothing was sent.
+    pub fn unresolved(self, source: impl Into<Box<dyn StdError + Send + Sync>>) -> Error {
+        self.error("has no address that its name resolves to", "dns", false, source)
+    }
+
+    /// The connection closed before any of the request was written to it.
+    pub fn unsent(self, error: hyper::Error) -> Error {
+        self.error("closed the connection at once", "connection_closed", false, error)
+    }
+
+    /// The request, or part of it, left, and no whole answer came.
+    pub fn lost(self, error: hyper::Error) -> Error {
+        let (kind, says) = if error.is_parse() || error.is_parse_too_large() {
+            ("bad_response", "did not answer in HTTP")
+        } else if is_reset(&error) {
+            ("connection_reset", "reset the connection before its answer was complete")
+        } else {
+            ("connection_closed", "closed the connection before its answer was complete")
+        };
+        self.error(says, kind, true, error).with_unknown_outcome()
+    }
+
+    /// The answer's encoding is broken or unknown.
+    pub fn encoding(self, source: impl Into<Box<dyn StdError + Send + Sync>>) -> Error {
+        self.error("answered in an encoding that cannot be read", "bad_encoding", true, source)
+            .with_unknown_outcome()
+    }
+
+    /// The answer sends the call elsewhere, which only the operator may do.
+    pub fn redirected(self, why: String) -> Error {
+        self.error("answered with a redirect to another place", "redirect", true, why)
+    }
+
+    /// The answer is no answer to a call.
+    pub fn unexpected(self, why: String) -> Error {
+        self.error("answered something that is no answer", "bad_response", true, why)
+            .with_unknown_outcome()
+    }
+
+    /// The request cannot be put into HTTP.
+    pub fn unsendable(self, why: String) -> Error {
+        self.error("cannot be sent this request", "bad_request", false, why)
+    }
+}
+
+fn is_reset(error: &hyper::Error) -> bool {
+    let mut source = StdError::source(error);
+    while let Some(error) = source {
+        if let Some(io) = error.downcast_ref::<io::Error>() {
+            return matches!(io.kind(), io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe);
+        }
+        source = error.source();
+    }
+    false
+}

@@ -1,0 +1,78 @@
+//! The bottom of the stack: requests leave here, and answers come back.
+//!
+//! pingora dials (peers, TLS, balancing, health), hyper speaks HTTP. Nothing above this module
+//! sees a type of either, and nothing in it knows MCP: it sends bytes to a named upstream and
+//! says honestly whether they may have arrived.
+
+mod body;
+mod cluster;
+mod connector;
+mod decode;
+mod endpoint;
+mod exchange;
+mod failure;
+mod health;
+mod transport;
+
+#[cfg(test)]
+mod tests;
+
+pub use body::{Origin, UpstreamBody};
+pub use cluster::{Cluster, ClusterConfig, ClusterError};
+pub use endpoint::{Endpoint, EndpointError};
+pub use failure::Failure;
+pub use transport::{Transport, Trust};
+
+use std::{
+    future::Future,
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll},
+};
+
+use tower::Service;
+
+use self::connector::Connector;
+use crate::{body::Body, error::Error};
+
+/// A request that may leave the gateway.
+pub struct Outgoing {
+    pub cluster: Arc<Cluster>,
+    /// What follows the path of the upstream's URL: `""`, `"/tools/call"`, …
+    pub suffix: &'static str,
+    /// Method, headers and body. The URI is ignored: the endpoint that is chosen has its own.
+    pub request: http::Request<Body>,
+}
+
+/// One core's way to every upstream: its own idle connections, shared with no other core.
+///
+/// Clones share them, so a clone is what a request needs.
+#[derive(Clone)]
+pub struct Upstreams(Arc<Connector>);
+
+impl Upstreams {
+    /// Must be called on the runtime of the core that will use it: what reads and writes the
+    /// connections runs there.
+    pub fn new(transport: Transport) -> Self {
+        Self(Connector::new(transport))
+    }
+
+    /// Idle connections to an upstream that this core keeps at the moment.
+    pub fn idle(&self, cluster: &Cluster) -> usize {
+        cluster.peers().iter().map(|peer| self.0.idle(peer.id)).sum()
+    }
+}
+
+impl Service<Outgoing> for Upstreams {
+    type Response = http::Response<UpstreamBody>;
+    type Error = Error;
+    type Future = Pin<Box<dyn Future<Output = Result<Self::Response, Error>> + Send>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Error>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, outgoing: Outgoing) -> Self::Future {
+        Box::pin(exchange::send(self.0.clone(), outgoing))
+    }
+}
