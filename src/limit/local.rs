@@ -107,22 +107,14 @@ impl Rates {
         Self { started, by_address: Keys::new(max_keys), others: Keys::new(max_keys) }
     }
 
-    /// Charges all of these, or none.
-    pub fn charge(&self, counted: &Counted<'_>, now: Instant) -> Result<Admitted, Exceeded> {
-        self.decide(counted, now, true)
-    }
-
-    /// Says what `charge` would say, and charges nothing.
-    pub fn check(&self, counted: &Counted<'_>, now: Instant) -> Result<Admitted, Exceeded> {
-        self.decide(counted, now, false)
-    }
-
-    fn decide(
+    /// Charges all of these, or none: none if one of them refuses, or if `then` has nothing to
+    /// give. It is asked when all have agreed, and while nobody else can use up what is left.
+    pub fn charge<T>(
         &self,
         counted: &Counted<'_>,
         now: Instant,
-        charge: bool,
-    ) -> Result<Admitted, Exceeded> {
+        then: impl FnOnce() -> Result<Option<T>, Exceeded>,
+    ) -> Result<Option<(Admitted, T)>, Exceeded> {
         let now = self.nanos(now);
         let mut held: SmallVec<[(MutexGuard<'_, u64>, u32, u64); 3]> = SmallVec::new();
         let mut refused: Option<(&RateLimit, Duration)> = None;
@@ -141,15 +133,14 @@ impl Rates {
             let snapshot = Snapshot { policy: limit.policy.clone(), remaining: 0, reset: wait };
             return Err(Exceeded { snapshot, retry_after: whole_ms(wait) });
         }
+        let Some(given) = then()? else { return Ok(None) };
         let mut tightest = Tightest::default();
         for ((limit, _), (counter, remaining, debt)) in counted.iter().zip(&mut held) {
-            if charge {
-                **counter = now.saturating_add(*debt);
-            }
+            **counter = now.saturating_add(*debt);
             tightest.see(limit, *remaining, *debt);
         }
         drop(held);
-        Ok(tightest.told())
+        Ok(Some((tightest.told(), given)))
     }
 
     /// The counter of `key` under `limit`.

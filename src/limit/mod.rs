@@ -145,7 +145,8 @@ impl Limiter {
 
     /// Charges every rate that is about this call, or none.
     pub fn admit(&self, subject: &Subject<'_>) -> Result<Admitted, Exceeded> {
-        self.charge(&self.counted(subject))
+        let admitted = self.charge(&self.counted(subject), || Ok(Some(())))?;
+        Ok(admitted.map_or_else(Admitted::default, |(admitted, ())| admitted))
     }
 
     /// Charges the rates that count by address and nothing else, of all callers and all calls:
@@ -155,29 +156,26 @@ impl Limiter {
         self.scopes.address_rates(address, |limit, key| {
             counted.push((limit, self.rates.counter(limit, key)));
         });
-        self.charge(&counted).map(drop)
+        self.charge(&counted, || Ok(Some(()))).map(drop)
     }
 
     /// Takes the slots and charges the rates, if that needs no waiting.
     pub fn try_enter(&self, subject: &Subject<'_>) -> Attempt {
-        let desks = match self.desks(subject) {
-            Ok(desks) => desks,
-            Err(exceeded) => return Attempt::Out(exceeded),
-        };
-        self.try_enter_at(&desks, subject)
+        match self.desks(subject).and_then(|desks| self.enter_at_once(&desks, subject)) {
+            Ok(Some(entry)) => Attempt::In(entry),
+            Ok(None) => Attempt::Wait,
+            Err(exceeded) => Attempt::Out(exceeded),
+        }
     }
 
-    /// Takes the slots, in the queue of each if it must, and then charges the rates: a call that
-    /// gets no slot has used up nothing.
+    /// Takes the slots, in the queue of each if it must, and charges the rates: a call that gets
+    /// no slot has used up nothing, and one that a rate would refuse does not queue.
     pub async fn enter(&self, subject: &Subject<'_>) -> Result<Entry, Exceeded> {
         let desks = self.desks(subject)?;
-        let started = match self.try_enter_at(&desks, subject) {
-            Attempt::In(entry) => return Ok(entry),
-            Attempt::Out(exceeded) => return Err(exceeded),
-            Attempt::Wait => Instant::now(),
-        };
-        // No place in a queue for a call that would be refused at its end.
-        self.rates.check(&self.counted(subject), started)?;
+        if let Some(entry) = self.enter_at_once(&desks, subject)? {
+            return Ok(entry);
+        }
+        let started = Instant::now();
         let slots = SlotGuard::take(&desks).await?;
         let admitted = self.admit(subject)?;
         Ok(Entry { admitted, slots, waited: Some(started.elapsed()) })
@@ -188,23 +186,26 @@ impl Limiter {
         SlotGuard::take(&self.desks(subject)?).await
     }
 
-    fn try_enter_at(&self, desks: &Desks<'_>, subject: &Subject<'_>) -> Attempt {
-        let slots = match SlotGuard::try_take(desks) {
-            Ok(Some(slots)) => slots,
-            Ok(None) => return Attempt::Wait,
-            Err(exceeded) => return Attempt::Out(exceeded),
-        };
-        match self.admit(subject) {
-            Ok(admitted) => Attempt::In(Entry { admitted, slots, waited: None }),
-            Err(exceeded) => Attempt::Out(exceeded),
-        }
+    fn enter_at_once(
+        &self,
+        desks: &Desks<'_>,
+        subject: &Subject<'_>,
+    ) -> Result<Option<Entry>, Exceeded> {
+        // The slots are taken between looking at the rates and charging them: neither has a call
+        // that is refused by the one used up the other, be it for a moment.
+        let taken = self.charge(&self.counted(subject), || SlotGuard::try_take(desks))?;
+        Ok(taken.map(|(admitted, slots)| Entry { admitted, slots, waited: None }))
     }
 
-    fn charge(&self, counted: &Counted<'_>) -> Result<Admitted, Exceeded> {
+    fn charge<T>(
+        &self,
+        counted: &Counted<'_>,
+        then: impl FnOnce() -> Result<Option<T>, Exceeded>,
+    ) -> Result<Option<(Admitted, T)>, Exceeded> {
         if counted.is_empty() {
-            return Ok(Admitted::default());
+            return Ok(then()?.map(|given| (Admitted::default(), given)));
         }
-        self.rates.charge(counted, Instant::now())
+        self.rates.charge(counted, Instant::now(), then)
     }
 
     fn counted(&self, subject: &Subject<'_>) -> Counted<'_> {
