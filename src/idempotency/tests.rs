@@ -1,5 +1,7 @@
 //! The life of a key: one run, then the same answer, whoever comes when.
 
+#![allow(clippy::disallowed_methods, reason = "calls of a test end with its runtime")]
+
 use std::sync::{
     Barrier,
     atomic::{AtomicUsize, Ordering},

@@ -4,8 +4,9 @@
 //! fields for HTTP") whose parameters may still be renamed. `t` is here the time until one more
 //! call fits, which is what GCRA knows, and what `Retry-After` repeats.
 
-use std::{fmt::Write, time::Duration};
+use std::{sync::Arc, time::Duration};
 
+use bytes::{BufMut, BytesMut};
 use http::{HeaderName, HeaderValue, header::RETRY_AFTER};
 
 use super::{Admitted, Exceeded, Policy, Snapshot};
@@ -28,51 +29,52 @@ pub fn exceeded_headers(
     fields([&exceeded.snapshot]).into_iter().flatten().chain([retry_after])
 }
 
+/// A policy's part of the fields that never changes.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Written {
+    /// The id as a string of structured fields (RFC 9651).
+    name: Box<str>,
+    /// Its member of `RateLimit-Policy`.
+    policy: Box<str>,
+}
+
+impl Policy {
+    pub(super) fn new(id: Arc<str>, quota: u32, window: Option<Duration>) -> Self {
+        let name: Box<str> =
+            format!("\"{}\"", id.replace('\\', r"\\").replace('"', r#"\""#)).into();
+        let policy = match window {
+            Some(window) => format!("{name};q={quota};w={}", seconds(window).max(1)),
+            None => format!("{name};q={quota};qu=\"concurrent-requests\""),
+        };
+        Self { id, quota, window, written: Written { name, policy: policy.into() } }
+    }
+}
+
 fn fields<'a>(
     snapshots: impl IntoIterator<Item = &'a Snapshot>,
 ) -> Option<[(HeaderName, HeaderValue); 2]> {
-    let (mut policies, mut limits) = (String::new(), String::new());
-    for snapshot in snapshots {
+    let mut policies = BytesMut::with_capacity(64);
+    let mut limits = BytesMut::with_capacity(64);
+    let mut digits = itoa::Buffer::new();
+    for Snapshot { policy, remaining, reset } in snapshots {
         if !policies.is_empty() {
-            policies.push_str(", ");
-            limits.push_str(", ");
+            policies.put_slice(b", ");
+            limits.put_slice(b", ");
         }
-        policy(&mut policies, &snapshot.policy);
-        limit(&mut limits, snapshot);
+        policies.put_slice(policy.written.policy.as_bytes());
+        limits.put_slice(policy.written.name.as_bytes());
+        limits.put_slice(b";r=");
+        limits.put_slice(digits.format(*remaining).as_bytes());
+        limits.put_slice(b";t=");
+        limits.put_slice(digits.format(seconds(*reset)).as_bytes());
     }
     if policies.is_empty() {
         return None;
     }
     // Ids are visible ASCII and all else is digits, so neither can fail.
-    let policies = HeaderValue::try_from(policies).ok()?;
-    let limits = HeaderValue::try_from(limits).ok()?;
+    let policies = HeaderValue::from_maybe_shared(policies.freeze()).ok()?;
+    let limits = HeaderValue::from_maybe_shared(limits.freeze()).ok()?;
     Some([(RATE_LIMIT_POLICY, policies), (RATE_LIMIT, limits)])
-}
-
-fn policy(out: &mut String, policy: &Policy) {
-    name(out, policy);
-    // Writing to a String cannot fail.
-    let _ = match policy.window {
-        Some(window) => write!(out, ";q={};w={}", policy.quota, seconds(window).max(1)),
-        None => write!(out, ";q={};qu=\"concurrent-requests\"", policy.quota),
-    };
-}
-
-fn limit(out: &mut String, snapshot: &Snapshot) {
-    name(out, &snapshot.policy);
-    let _ = write!(out, ";r={};t={}", snapshot.remaining, seconds(snapshot.reset));
-}
-
-/// A string of structured fields (RFC 9651).
-fn name(out: &mut String, policy: &Policy) {
-    out.push('"');
-    for character in policy.id.chars() {
-        if matches!(character, '"' | '\\') {
-            out.push('\\');
-        }
-        out.push(character);
-    }
-    out.push('"');
 }
 
 /// Rounded up: nobody is asked to come back too early.
@@ -82,12 +84,10 @@ fn seconds(time: Duration) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
     use super::*;
 
     fn snapshot(id: &str, window: Option<Duration>, remaining: u32, reset_ms: u64) -> Snapshot {
-        let policy = Arc::new(Policy { id: id.into(), quota: 60, window });
+        let policy = Arc::new(Policy::new(id.into(), 60, window));
         Snapshot { policy, remaining, reset: Duration::from_millis(reset_ms) }
     }
 

@@ -24,7 +24,7 @@ use tokio::time::Instant;
 
 use super::{
     Admitted, Exceeded, Policy, Snapshot,
-    keys::{Key, Keys},
+    keys::Keys,
     spec::{Dimension, Rate},
     whole_ms,
 };
@@ -34,7 +34,7 @@ const LONGEST: Duration = Duration::from_hours(24 * 3_652);
 
 /// A limit on rate, ready to be asked.
 pub(super) struct RateLimit {
-    policy: Arc<Policy>,
+    pub(super) policy: Arc<Policy>,
     gcra: RateLimiter<Debt, Draft, AtZero, StateInformationMiddleware>,
     /// From one call to the next.
     interval: Duration,
@@ -45,13 +45,9 @@ pub(super) struct RateLimit {
     overflow: Arc<Counter>,
 }
 
-/// A limit that is about a call, and the key under which it counts it.
-pub(super) struct Hit<'a> {
-    pub limit: &'a RateLimit,
-    pub key: Key,
-}
-
-pub(super) type Hits<'a> = SmallVec<[Hit<'a>; 2]>;
+/// The limits that are about a call, each with the call's counter, in the order of the limits'
+/// numbers.
+pub(super) type Counted<'a> = SmallVec<[(&'a RateLimit, Arc<Counter>); 3]>;
 
 /// Every rate's counters.
 pub(super) struct Rates {
@@ -77,7 +73,7 @@ impl RateLimit {
         let full = interval.checked_mul(rate.burst.get()).filter(|full| *full <= LONGEST)?;
         let quota = Quota::with_period(interval)?.allow_burst(rate.burst);
         Some(Self {
-            policy: Arc::new(Policy { id, quota: rate.count.get(), window: Some(rate.period) }),
+            policy: Arc::new(Policy::new(id, rate.count.get(), Some(rate.period))),
             gcra: RateLimiter::new(quota, Draft, AtZero),
             interval,
             tolerance: full - interval,
@@ -91,7 +87,7 @@ impl RateLimit {
         let debt = Debt { now: debt, then: Cell::new(debt) };
         match self.gcra.check_key(&debt) {
             Ok(state) => Ok((state.remaining_burst_capacity(), debt.then.get())),
-            Err(not_until) => Err(not_until.wait_time_from(Duration::ZERO)),
+            Err(not_until) => Err(not_until.wait_time_from(Nanos::new(0))),
         }
     }
 
@@ -111,62 +107,59 @@ impl Rates {
         Self { started, by_address: Keys::new(max_keys), others: Keys::new(max_keys) }
     }
 
-    /// Charges all of `hits`, which are in the order of their limits' numbers, or none.
-    pub fn charge(&self, hits: &[Hit<'_>], now: Instant) -> Result<Admitted, Exceeded> {
-        self.decide(hits, now, true)
-    }
-
-    /// Says what `charge` would say, and charges nothing.
-    pub fn check(&self, hits: &[Hit<'_>], now: Instant) -> Result<Admitted, Exceeded> {
-        self.decide(hits, now, false)
-    }
-
-    fn decide(&self, hits: &[Hit<'_>], now: Instant, charge: bool) -> Result<Admitted, Exceeded> {
+    /// Charges all of these, or none: none if one of them refuses, or if `then` has nothing to
+    /// give. It is asked when all have agreed, and while nobody else can use up what is left.
+    pub fn charge<T>(
+        &self,
+        counted: &Counted<'_>,
+        now: Instant,
+        then: impl FnOnce() -> Result<Option<T>, Exceeded>,
+    ) -> Result<Option<(Admitted, T)>, Exceeded> {
         let now = self.nanos(now);
-        let counters: SmallVec<[Arc<Counter>; 2]> =
-            hits.iter().map(|hit| self.counter(hit, now)).collect();
-        let mut held: SmallVec<[(MutexGuard<'_, u64>, u32, u64); 2]> = SmallVec::new();
+        let mut held: SmallVec<[(MutexGuard<'_, u64>, u32, u64); 3]> = SmallVec::new();
         let mut refused: Option<(&RateLimit, Duration)> = None;
-        for (hit, counter) in hits.iter().zip(&counters) {
+        for (limit, counter) in counted {
             let counter = counter.0.lock();
-            match hit.limit.ask(counter.saturating_sub(now)) {
+            match limit.ask(counter.saturating_sub(now)) {
                 Ok((remaining, debt)) => held.push((counter, remaining, debt)),
                 Err(wait) if refused.is_none_or(|(_, longest)| wait > longest) => {
-                    refused = Some((hit.limit, wait));
+                    refused = Some((limit, wait));
                 }
                 Err(_) => {}
             }
         }
         if let Some((limit, wait)) = refused {
+            drop(held);
             let snapshot = Snapshot { policy: limit.policy.clone(), remaining: 0, reset: wait };
             return Err(Exceeded { snapshot, retry_after: whole_ms(wait) });
         }
+        let Some(given) = then()? else { return Ok(None) };
         let mut tightest = Tightest::default();
-        for (hit, (counter, remaining, debt)) in hits.iter().zip(&mut held) {
-            if charge {
-                **counter = now.saturating_add(*debt);
-            }
-            tightest.see(hit.limit, *remaining, *debt);
+        for ((limit, _), (counter, remaining, debt)) in counted.iter().zip(&mut held) {
+            **counter = now.saturating_add(*debt);
+            tightest.see(limit, *remaining, *debt);
         }
         drop(held);
-        Ok(tightest.told())
+        Ok(Some((tightest.told(), given)))
     }
 
-    fn counter(&self, hit: &Hit<'_>, now: u64) -> Arc<Counter> {
-        let keys = self.keys_of(hit.limit);
+    /// The counter of `key` under `limit`.
+    pub fn counter(&self, limit: &RateLimit, key: &[u8]) -> Arc<Counter> {
+        let keys = self.keys_of(limit);
         // A key that was counted with the others until now takes their debt along: it may be its
         // own.
-        let make = || Counter(Mutex::new(*hit.limit.overflow.0.lock()));
-        if let Some(counter) = keys.get_or_make(&hit.key, make) {
+        let make = || Counter(Mutex::new(*limit.overflow.0.lock()));
+        if let Some(counter) = keys.get_or_make(key, make) {
             return counter;
         }
+        let now = self.nanos(Instant::now());
         if keys.search_due(now) {
             keys.forget(|counter| counter.is_replenished(now));
-            if let Some(counter) = keys.get_or_make(&hit.key, make) {
+            if let Some(counter) = keys.get_or_make(key, make) {
                 return counter;
             }
         }
-        hit.limit.overflow.clone()
+        limit.overflow.clone()
     }
 
     fn keys_of(&self, limit: &RateLimit) -> &Keys<Counter> {
@@ -263,9 +256,9 @@ impl StateStore for Draft {
 struct AtZero;
 
 impl clock::Clock for AtZero {
-    type Instant = Duration;
+    type Instant = Nanos;
 
-    fn now(&self) -> Duration {
-        Duration::ZERO
+    fn now(&self) -> Nanos {
+        Nanos::new(0)
     }
 }

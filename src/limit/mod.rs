@@ -22,9 +22,9 @@ use std::{net::IpAddr, sync::Arc, time::Duration};
 use tokio::time::Instant;
 
 use self::{
-    local::{RateLimit, Rates},
+    local::{Counted, RateLimit, Rates},
     scope::Scopes,
-    slots::{SlotLimit, Slots},
+    slots::{Desks, SlotLimit, Slots},
 };
 
 pub use self::{
@@ -53,6 +53,7 @@ pub struct Policy {
     /// Calls in each `window`, or slots where there is none.
     pub quota: u32,
     pub window: Option<Duration>,
+    written: headers::Written,
 }
 
 /// Where a key of a limit stands.
@@ -144,54 +145,85 @@ impl Limiter {
 
     /// Charges every rate that is about this call, or none.
     pub fn admit(&self, subject: &Subject<'_>) -> Result<Admitted, Exceeded> {
-        let limits = self.scopes.rates(subject);
-        if limits.is_empty() {
-            return Ok(Admitted::default());
-        }
-        self.rates.charge(&limits, Instant::now())
+        let admitted = self.charge(&self.counted(subject), || Ok(Some(())))?;
+        Ok(admitted.map_or_else(Admitted::default, |(admitted, ())| admitted))
     }
 
     /// Charges the rates that count by address and nothing else, of all callers and all calls:
     /// they need nothing but a connection, so they come before the body is read.
     pub fn admit_address(&self, address: IpAddr) -> Result<(), Exceeded> {
-        let limits = self.scopes.address_rates(address);
-        if limits.is_empty() {
-            return Ok(());
-        }
-        self.rates.charge(&limits, Instant::now()).map(drop)
+        let mut counted = Counted::new();
+        self.scopes.address_rates(address, |limit, key| {
+            counted.push((limit, self.rates.counter(limit, key)));
+        });
+        self.charge(&counted, || Ok(Some(()))).map(drop)
     }
 
     /// Takes the slots and charges the rates, if that needs no waiting.
     pub fn try_enter(&self, subject: &Subject<'_>) -> Attempt {
-        let slots = match self.slots.try_take(&self.scopes.slots(subject)) {
-            Ok(Some(slots)) => slots,
-            Ok(None) => return Attempt::Wait,
-            Err(exceeded) => return Attempt::Out(exceeded),
-        };
-        match self.admit(subject) {
-            Ok(admitted) => Attempt::In(Entry { admitted, slots, waited: None }),
+        match self.desks(subject).and_then(|desks| self.enter_at_once(&desks, subject)) {
+            Ok(Some(entry)) => Attempt::In(entry),
+            Ok(None) => Attempt::Wait,
             Err(exceeded) => Attempt::Out(exceeded),
         }
     }
 
-    /// Takes the slots, in the queue of each if it must, and then charges the rates: a call that
-    /// gets no slot has used up nothing.
+    /// Takes the slots, in the queue of each if it must, and charges the rates: a call that gets
+    /// no slot has used up nothing, and one that a rate would refuse does not queue.
     pub async fn enter(&self, subject: &Subject<'_>) -> Result<Entry, Exceeded> {
-        let started = match self.try_enter(subject) {
-            Attempt::In(entry) => return Ok(entry),
-            Attempt::Out(exceeded) => return Err(exceeded),
-            Attempt::Wait => Instant::now(),
-        };
-        // No place in a queue for a call that would be refused at its end.
-        self.rates.check(&self.scopes.rates(subject), started)?;
-        let slots = self.slots(subject).await?;
+        let desks = self.desks(subject)?;
+        if let Some(entry) = self.enter_at_once(&desks, subject)? {
+            return Ok(entry);
+        }
+        let started = Instant::now();
+        let slots = SlotGuard::take(&desks).await?;
         let admitted = self.admit(subject)?;
         Ok(Entry { admitted, slots, waited: Some(started.elapsed()) })
     }
 
     /// Takes a slot of each limit on concurrency that is about this call, and charges no rate.
     pub async fn slots(&self, subject: &Subject<'_>) -> Result<SlotGuard, Exceeded> {
-        self.slots.take(&self.scopes.slots(subject)).await
+        SlotGuard::take(&self.desks(subject)?).await
+    }
+
+    fn enter_at_once(
+        &self,
+        desks: &Desks<'_>,
+        subject: &Subject<'_>,
+    ) -> Result<Option<Entry>, Exceeded> {
+        // The slots are taken between looking at the rates and charging them: neither has a call
+        // that is refused by the one used up the other, be it for a moment.
+        let taken = self.charge(&self.counted(subject), || SlotGuard::try_take(desks))?;
+        Ok(taken.map(|(admitted, slots)| Entry { admitted, slots, waited: None }))
+    }
+
+    fn charge<T>(
+        &self,
+        counted: &Counted<'_>,
+        then: impl FnOnce() -> Result<Option<T>, Exceeded>,
+    ) -> Result<Option<(Admitted, T)>, Exceeded> {
+        if counted.is_empty() {
+            return Ok(then()?.map(|given| (Admitted::default(), given)));
+        }
+        self.rates.charge(counted, Instant::now(), then)
+    }
+
+    fn counted(&self, subject: &Subject<'_>) -> Counted<'_> {
+        let mut counted = Counted::new();
+        self.scopes.rates(subject, |limit, key| {
+            counted.push((limit, self.rates.counter(limit, key)));
+        });
+        counted
+    }
+
+    fn desks(&self, subject: &Subject<'_>) -> Result<Desks<'_>, Exceeded> {
+        let mut desks = Desks::new();
+        let mut refused = Ok(());
+        self.scopes.slots(subject, |limit, key| match self.slots.desk(limit, key) {
+            Ok(desk) => desks.push((limit, desk)),
+            Err(exceeded) => refused = Err(exceeded),
+        });
+        refused.map(|()| desks)
     }
 
     /// Forgets the keys that are where they began. To be called now and then, off the path of

@@ -8,14 +8,12 @@
 use std::{collections::HashMap, net::IpAddr, sync::Arc};
 
 use arc_swap::ArcSwap;
-use globset::{Glob, GlobSet, GlobSetBuilder};
+use globset::{Glob, GlobBuilder, GlobSet, GlobSetBuilder};
 use smallvec::SmallVec;
 
 use super::{
     RateLimit, SlotLimit,
     keys::{address_key, key},
-    local::{Hit, Hits},
-    slots::{Want, Wants},
     spec::{Dimension, Kind, LimitFault, LimitSpec, Subject, Tool},
 };
 use crate::model::{
@@ -174,38 +172,38 @@ impl Scopes {
         self.bound.store(Arc::new(rows.collect()));
     }
 
-    /// The rates that are about this call, in the order in which they are locked.
-    pub fn rates(&self, subject: &Subject<'_>) -> Hits<'_> {
-        let mut hits = Hits::new();
-        self.each(subject, |group| &group.rates, |limit, key| hits.push(Hit { limit, key }));
-        hits
+    /// The rates that are about this call, and the key under which each counts it.
+    pub fn rates<'a>(&'a self, subject: &Subject<'_>, found: impl FnMut(&'a RateLimit, &[u8])) {
+        self.each(subject, |group| &group.rates, found);
     }
 
-    /// The limits on concurrency that are about this call, in the order in which they are taken.
-    pub fn slots(&self, subject: &Subject<'_>) -> Wants<'_> {
-        let mut wants = Wants::new();
-        self.each(subject, |group| &group.slots, |limit, key| wants.push(Want { limit, key }));
-        wants
+    /// The limits on concurrency that are about this call.
+    pub fn slots<'a>(&'a self, subject: &Subject<'_>, found: impl FnMut(&'a SlotLimit, &[u8])) {
+        self.each(subject, |group| &group.slots, found);
     }
 
-    pub fn address_rates(&self, address: IpAddr) -> Hits<'_> {
-        self.addresses
-            .iter()
-            .map(|placed| Hit { limit: &placed.limit, key: address_key(placed.number, address) })
-            .collect()
+    /// The rates that are about every call from this address.
+    pub fn address_rates<'a>(
+        &'a self,
+        address: IpAddr,
+        mut found: impl FnMut(&'a RateLimit, &[u8]),
+    ) {
+        for placed in &self.addresses {
+            found(&placed.limit, &address_key(placed.number, address));
+        }
     }
 
+    /// In the order in which they are locked.
     fn each<'a, L: 'a>(
         &'a self,
         subject: &Subject<'_>,
         part: impl Fn(&'a Group) -> &'a Vec<Placed<L>>,
-        mut found: impl FnMut(&'a L, super::keys::Key),
+        mut found: impl FnMut(&'a L, &[u8]),
     ) {
         let everybody = part(&self.everybody);
         let tenant = if self.tenants.is_empty() { None } else { self.tenants.get(subject.tenant) };
-        let placed = everybody.iter().chain(tenant.map(part).into_iter().flatten());
         let mut bits: Option<Bits> = None;
-        for placed in placed {
+        for placed in everybody.iter().chain(tenant.map(part).into_iter().flatten()) {
             let passes = match (placed.filter, subject.tool) {
                 (None, _) => true,
                 (Some(_), None) => false,
@@ -214,7 +212,7 @@ impl Scopes {
                 }
             };
             if passes && let Some(key) = key(placed.number, &placed.per, subject) {
-                found(&placed.limit, key);
+                found(&placed.limit, &key);
             }
         }
     }
@@ -267,18 +265,13 @@ impl Filters {
                 continue;
             }
             for glob in &filter.tools {
-                globs.add(Glob::new(glob).map_err(|_| bad_glob(spec, glob))?);
+                globs.add(compiled(glob).map_err(|_| bad_glob(spec, glob))?);
                 filters.owners.push(index);
             }
             filters.all.push(filter);
         }
-        // Each glob compiled alone; together they can only be too large.
-        filters.globs = globs.build().map_err(|error| {
-            let glob = error.glob().unwrap_or_default();
-            let spec = specs.iter().find(|spec| spec.tools.iter().any(|tool| **tool == *glob));
-            let id = spec.map_or_else(|| "".into(), |spec| spec.id.clone());
-            LimitFault::Glob { id, glob: glob.into() }
-        })?;
+        // Each was compiled alone; together they can only be too much.
+        filters.globs = globs.build().map_err(|_| LimitFault::TooManyGlobs)?;
         Ok(filters)
     }
 
@@ -320,6 +313,17 @@ impl Filter {
         let any = filter.upstreams.is_empty() && filter.tools.is_empty() && filter.risks.is_empty();
         (!any).then_some(filter)
     }
+}
+
+/// As in the rules of policy: `*` is anything, also `/` and also twice; upper and lower case
+/// differ.
+fn compiled(glob: &str) -> Result<Glob, globset::Error> {
+    let mut glob = glob.to_owned();
+    // To `globset`, `**` between slashes is something else again.
+    while !glob.contains(['?', '[', ']', '{', '}', '\\']) && glob.contains("**") {
+        glob = glob.replace("**", "*");
+    }
+    GlobBuilder::new(&glob).literal_separator(false).backslash_escape(true).build()
 }
 
 fn bad_glob(spec: &LimitSpec, glob: &str) -> LimitFault {

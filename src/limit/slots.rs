@@ -15,11 +15,7 @@ use std::{
 use smallvec::SmallVec;
 use tokio::{sync::Semaphore, time};
 
-use super::{
-    Exceeded, Policy, Snapshot,
-    keys::{Key, Keys},
-    spec::Concurrency,
-};
+use super::{Exceeded, Policy, Snapshot, keys::Keys, spec::Concurrency};
 
 /// Nobody knows when a call ends; who found no slot is asked to come back a little later.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
@@ -32,13 +28,9 @@ pub(super) struct SlotLimit {
     wait: Duration,
 }
 
-/// A limit that is about a call, and the key under which it counts it.
-pub(super) struct Want<'a> {
-    pub limit: &'a SlotLimit,
-    pub key: Key,
-}
-
-pub(super) type Wants<'a> = SmallVec<[Want<'a>; 1]>;
+/// The limits that are about a call, each with the desk it goes to, always in the same order, so
+/// that two calls never wait for each other.
+pub(super) type Desks<'a> = SmallVec<[(&'a SlotLimit, Arc<Desk>); 1]>;
 
 /// Every limit's slots.
 pub(super) struct Slots {
@@ -47,7 +39,7 @@ pub(super) struct Slots {
 }
 
 /// The slots of one key, and the line before them.
-struct Desk {
+pub(super) struct Desk {
     free: Semaphore,
     slots: usize,
     queued: AtomicU32,
@@ -69,7 +61,7 @@ impl SlotLimit {
     pub fn new(id: Arc<str>, limit: Concurrency) -> Option<Self> {
         let slots = usize::try_from(limit.slots.get()).ok()?;
         (slots <= Semaphore::MAX_PERMITS).then(|| Self {
-            policy: Arc::new(Policy { id, quota: limit.slots.get(), window: None }),
+            policy: Arc::new(Policy::new(id, limit.slots.get(), None)),
             slots,
             queue: limit.queue,
             wait: limit.wait,
@@ -89,46 +81,17 @@ impl Slots {
         Self { keys: Keys::new(max_keys), started: time::Instant::now() }
     }
 
-    /// A slot of each, `None` if one of them is taken by others and may be waited for.
-    pub fn try_take(&self, wants: &[Want<'_>]) -> Result<Option<SlotGuard>, Exceeded> {
-        let mut guard = SlotGuard::default();
-        for want in wants {
-            match Desk::try_slot(&self.desk(want)?) {
-                Some(slot) => guard.0.push(slot),
-                None if want.limit.queue == 0 => return Err(want.limit.exceeded()),
-                None => return Ok(None),
-            }
-        }
-        Ok(Some(guard))
-    }
-
-    /// A slot of each, one after the other and always in the same order, so that two calls never
-    /// wait for each other.
-    pub async fn take(&self, wants: &[Want<'_>]) -> Result<SlotGuard, Exceeded> {
-        let mut guard = SlotGuard::default();
-        for want in wants {
-            let desk = self.desk(want)?;
-            let slot = match Desk::try_slot(&desk) {
-                Some(slot) => slot,
-                None => {
-                    Desk::queue(&desk, want.limit).await.ok_or_else(|| want.limit.exceeded())?
-                }
-            };
-            guard.0.push(slot);
-        }
-        Ok(guard)
-    }
-
-    fn desk(&self, want: &Want<'_>) -> Result<Arc<Desk>, Exceeded> {
-        let make = || Desk::new(want.limit.slots);
-        if let Some(desk) = self.keys.get_or_make(&want.key, make) {
+    /// The desk of `key`; no call gets past a limit that cannot count it.
+    pub fn desk(&self, limit: &SlotLimit, key: &[u8]) -> Result<Arc<Desk>, Exceeded> {
+        let make = || Desk::new(limit.slots);
+        if let Some(desk) = self.keys.get_or_make(key, make) {
             return Ok(desk);
         }
         let now = u64::try_from(self.started.elapsed().as_nanos()).unwrap_or(u64::MAX);
         if self.keys.search_due(now) {
             self.keys.forget(Desk::is_idle);
         }
-        self.keys.get_or_make(&want.key, make).ok_or_else(|| want.limit.exceeded())
+        self.keys.get_or_make(key, make).ok_or_else(|| limit.exceeded())
     }
 
     pub fn sweep(&self) {
@@ -137,6 +100,36 @@ impl Slots {
 
     pub fn keys(&self) -> usize {
         self.keys.len()
+    }
+}
+
+// === impl SlotGuard ===
+
+impl SlotGuard {
+    /// A slot of each, `None` if one of them is taken by others and may be waited for.
+    pub(super) fn try_take(desks: &Desks<'_>) -> Result<Option<Self>, Exceeded> {
+        let mut guard = Self::default();
+        for (limit, desk) in desks {
+            match Desk::try_slot(desk) {
+                Some(slot) => guard.0.push(slot),
+                None if limit.queue == 0 => return Err(limit.exceeded()),
+                None => return Ok(None),
+            }
+        }
+        Ok(Some(guard))
+    }
+
+    /// A slot of each, one after the other.
+    pub(super) async fn take(desks: &Desks<'_>) -> Result<Self, Exceeded> {
+        let mut guard = Self::default();
+        for (limit, desk) in desks {
+            let slot = match Desk::try_slot(desk) {
+                Some(slot) => slot,
+                None => Desk::queue(desk, limit).await.ok_or_else(|| limit.exceeded())?,
+            };
+            guard.0.push(slot);
+        }
+        Ok(guard)
     }
 }
 

@@ -144,6 +144,8 @@ pub enum LimitFault {
     NothingCounted(Arc<str>),
     #[error("limit `{id}`: `{glob}` is no glob")]
     Glob { id: Arc<str>, glob: Box<str> },
+    #[error("the globs of all limits together are too much")]
+    TooManyGlobs,
     #[error(
         "limit `{0}`: the period is to be more than nothing, and a full burst is to be back within ten years"
     )]

@@ -1,8 +1,10 @@
 //! Slots: how many at a time, who waits, and for how long.
 
+#![allow(clippy::disallowed_methods, reason = "calls of a test end with its runtime")]
+
 use std::sync::{
     Arc,
-    atomic::{AtomicU32, Ordering},
+    atomic::{AtomicBool, AtomicU32, Ordering},
 };
 
 use tokio::{
@@ -13,6 +15,7 @@ use tokio::{
 use super::*;
 
 const PER: &[Dimension] = &[Dimension::Tenant];
+const MINUTE: Duration = Duration::from_secs(60);
 
 /// A call by an employee, under way.
 fn enter(limiter: &Arc<Limiter>, id: &'static str) -> JoinHandle<Result<Entry, Exceeded>> {
@@ -128,6 +131,33 @@ async fn a_call_that_a_rate_refuses_takes_no_slot_and_does_not_queue() {
     drop(held);
     assert_eq!(&**limiter.enter(&employee("E1")).await.unwrap_err().id(), "r");
     assert!(limiter.enter(&employee("E2")).await.unwrap().waited.is_none());
+}
+
+#[test]
+fn a_call_that_a_rate_refuses_never_gets_in_the_way_of_another() {
+    // One slot and no queue: whoever held it for a moment, only to be refused then, would sooner
+    // or later have somebody else refused.
+    let limiter =
+        limiter([slots("s", PER, 1, 0, 0), rate("r", &[Dimension::Principal], 1_000_000, MINUTE)]);
+    let spent = limiter.replaced_by(vec![
+        slots("s", PER, 1, 0, 0),
+        rate("spent", &[Dimension::Principal], 1, HOUR),
+    ]);
+    let spent = spent.unwrap();
+    assert!(matches!(spent.try_enter(&employee("E1")), Attempt::In(_)));
+    let over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !over.load(Ordering::Relaxed) {
+                assert!(matches!(spent.try_enter(&employee("E1")), Attempt::Out(_)));
+            }
+        });
+        let let_in = (0..20_000)
+            .filter(|_| matches!(limiter.try_enter(&employee("E2")), Attempt::In(_)))
+            .count();
+        over.store(true, Ordering::Relaxed);
+        assert_eq!(let_in, 20_000);
+    });
 }
 
 #[tokio::test(start_paused = true)]
