@@ -49,7 +49,7 @@ struct Admin {
     switches: Arc<Switches>,
     metrics: Arc<Metrics>,
     stop: oneshot::Sender<()>,
-    server: tokio::task::JoinHandle<()>,
+    server: JoinSet<()>,
 }
 
 async fn start() -> Admin {
@@ -60,7 +60,8 @@ async fn start() -> Admin {
     let build = Build { commit: Some("abc123"), instance: "gw-1".into() };
     let state = AdminState { metrics: metrics.clone(), probes: switches.clone(), build };
     let (stop, stopped) = oneshot::channel();
-    let server = tokio::spawn(serve(listener, Arc::new(state), async {
+    let mut server = JoinSet::new();
+    server.spawn(serve(listener, Arc::new(state), async {
         let _ = stopped.await;
     }));
     Admin { address, switches, metrics, stop, server }
@@ -158,7 +159,7 @@ async fn the_end_lets_open_connections_go() {
     let idle = TcpStream::connect(admin.address).await.unwrap();
     assert_eq!(admin.json("/livez").await.0, 200);
     admin.stop.send(()).unwrap();
-    tokio::time::timeout(Duration::from_secs(5), admin.server).await.unwrap().unwrap();
+    tokio::time::timeout(Duration::from_secs(5), admin.server.join_all()).await.unwrap();
     assert!(TcpStream::connect(admin.address).await.is_err());
     drop(idle);
 }
@@ -174,6 +175,6 @@ async fn healthcheck_says_what_readyz_says() {
     let unspecified = SocketAddr::new([0, 0, 0, 0].into(), admin.address.port());
     assert!(!check(unspecified).await.unwrap().unwrap().0);
     admin.stop.send(()).unwrap();
-    admin.server.await.unwrap();
+    admin.server.join_all().await;
     assert!(check(admin.address).await.unwrap().is_err());
 }

@@ -4,7 +4,8 @@
 
 use sha2::{Digest, Sha256};
 
-use super::record::{Layout, push_hex};
+use super::record::Layout;
+use crate::model::ids::hex;
 
 pub(super) type Hash = [u8; 32];
 
@@ -42,7 +43,7 @@ impl Chain {
         out.extend_from_slice(b"\",");
         let hash_end = out.len();
         out.extend_from_slice(self.middle.as_bytes());
-        push_hex(out, &self.head);
+        out.extend_from_slice(&hex::<32, 64>(self.head));
         out.extend_from_slice(if first { b"\"}," } else { b"\"}" });
         out.extend_from_slice(middle);
         out.extend_from_slice(b",\"seq\":");
@@ -56,13 +57,7 @@ impl Chain {
         hasher.update(&out[begin..hash_at]);
         hasher.update(&out[hash_end..]);
         self.head = hasher.finalize().into();
-        write_hex(&mut out[digits_at..digits_at + 64], &self.head);
+        out[digits_at..digits_at + 64].copy_from_slice(&hex::<32, 64>(self.head));
         out.push(b'\n');
     }
-}
-
-fn write_hex(out: &mut [u8], hash: &Hash) {
-    let mut digits = Vec::with_capacity(64);
-    push_hex(&mut digits, hash);
-    out.copy_from_slice(&digits);
 }

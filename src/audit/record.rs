@@ -9,7 +9,7 @@ use std::{io::Write, sync::Arc, time::Duration};
 use super::{Config, EmployeeForm, keys::Keys};
 use crate::model::{
     exchange::{Facts, KeyedDigest},
-    ids,
+    ids::{self, hex},
 };
 
 /// The longest text of a caller that a record repeats, in bytes.
@@ -106,55 +106,55 @@ impl Writer {
         let ended = event == Event::Call;
         let id = ids::uuid_v7(ms);
         let mut object = Object::open(out);
-        object.digest("argsHash", facts.args_hash);
+        object.digest(key!("argsHash"), facts.args_hash);
         if ended {
-            object.number("bytesIn", facts.bytes_in);
-            object.number("bytesOut", facts.bytes_out);
+            object.number(key!("bytesIn"), facts.bytes_in);
+            object.number(key!("bytesOut"), facts.bytes_out);
         }
-        object.text("callSource", facts.dialect.map(|dialect| dialect.call_source()));
+        object.text(key!("callSource"), facts.dialect.map(|dialect| dialect.call_source()));
         let chain_at = object.mark();
-        object.text("code", facts.code.map(|code| code.as_str()));
-        object.text("decision", facts.decision.map(|decision| decision.as_str()));
-        object.text("dialect", facts.dialect.map(|dialect| dialect.as_str()));
+        object.text(key!("code"), facts.code.map(|code| code.as_str()));
+        object.text(key!("decision"), facts.decision.map(|decision| decision.as_str()));
+        object.text(key!("dialect"), facts.dialect.map(|dialect| dialect.as_str()));
         if ended {
-            object.number("durationUs", micros(took));
+            object.number(key!("durationUs"), micros(took));
         }
-        object.text("event", Some(event.as_str()));
-        object.uuid("id", Some(id));
-        object.text("idempotency", facts.idempotency);
-        object.text("instance", Some(&self.instance));
-        object.texts("limits", facts.limits.iter().map(|limit| &*limit.id));
-        object.text("method", facts.method.map(|method| method.as_str()));
-        object.text("outcome", facts.outcome.map(|outcome| outcome.as_str()));
+        object.text(key!("event"), Some(event.as_str()));
+        object.uuid(key!("id"), Some(id));
+        object.text(key!("idempotency"), facts.idempotency);
+        object.text(key!("instance"), Some(&self.instance));
+        object.texts(key!("limits"), facts.limits.iter().map(|limit| &*limit.id));
+        object.text(key!("method"), facts.method.map(|method| method.as_str()));
+        object.text(key!("outcome"), facts.outcome.map(|outcome| outcome.as_str()));
         if ended {
-            object.number("overhead_us", micros(took.saturating_sub(facts.waited)));
+            object.number(key!("overhead_us"), micros(took.saturating_sub(facts.waited)));
         }
         object.pin(facts.pin);
         self.principal(&mut object, facts);
-        object.text("reason", facts.reason);
-        object.digest("resultRef", facts.result_ref);
-        object.text("revision", facts.policy_revision.as_deref());
-        object.text("risk", facts.risk.map(|risk| risk.as_str()));
-        object.texts("rules", facts.rules.iter().map(|rule| &**rule));
+        object.text(key!("reason"), facts.reason);
+        object.digest(key!("resultRef"), facts.result_ref);
+        object.text(key!("revision"), facts.policy_revision.as_deref());
+        object.text(key!("risk"), facts.risk.map(|risk| risk.as_str()));
+        object.texts(key!("rules"), facts.rules.iter().map(|rule| &**rule));
         let seq_at = object.mark();
-        object.text("serverKey", facts.server_key.as_deref());
+        object.text(key!("serverKey"), facts.server_key.as_deref());
         if let Some(address) = facts.address {
-            object.nested("source", |source| source.display("address", &address));
+            object.nested(key!("source"), |source| source.display(key!("address"), &address));
         }
-        object.trace_id("spanId", &facts.trace.span_id);
+        object.trace_id::<8, 16>(key!("spanId"), facts.trace.span_id);
         if let Some(status) = facts.status {
-            object.number("status", status.into());
+            object.number(key!("status"), status.into());
         }
-        object.text("tenant", facts.tenant.as_ref().map(|tenant| tenant.as_str()));
+        object.text(key!("tenant"), facts.tenant.as_ref().map(|tenant| tenant.as_str()));
         match (&facts.tool, &facts.tool_asked) {
-            (Some(tool), _) => object.text("tool", Some(tool)),
-            (None, Some(asked)) => object.caller_text("tool", asked),
+            (Some(tool), _) => object.text(key!("tool"), Some(tool)),
+            (None, Some(asked)) => object.caller_text(key!("tool"), asked),
             (None, None) => {}
         }
-        object.uuid("toolCallId", facts.call_id);
-        object.trace_id("traceId", &facts.trace.trace_id);
-        object.time("ts", ms);
-        object.text("upstream", facts.upstream.as_deref());
+        object.uuid(key!("toolCallId"), facts.call_id);
+        object.trace_id::<16, 32>(key!("traceId"), facts.trace.trace_id);
+        object.time(key!("ts"), ms);
+        object.text(key!("upstream"), facts.upstream.as_deref());
         object.close();
         (id, Layout { chain_at, seq_at })
     }
@@ -163,18 +163,18 @@ impl Writer {
     pub fn own(&self, event: Event, gap: Option<Gap>, ms: u64, out: &mut Vec<u8>) -> Layout {
         let mut object = Object::open(out);
         let chain_at = object.mark();
-        object.text("event", Some(event.as_str()));
-        object.uuid("id", Some(ids::uuid_v7(ms)));
-        object.text("instance", Some(&self.instance));
+        object.text(key!("event"), Some(event.as_str()));
+        object.uuid(key!("id"), Some(ids::uuid_v7(ms)));
+        object.text(key!("instance"), Some(&self.instance));
         if let Some(lost) = gap.map(|gap| gap.lost).filter(|lost| *lost > 0) {
-            object.number("lost", lost);
+            object.number(key!("lost"), lost);
         }
-        object.text("reason", gap.map(|gap| gap.reason));
+        object.text(key!("reason"), gap.map(|gap| gap.reason));
         let seq_at = object.mark();
         if let Some(torn) = gap.map(|gap| gap.torn).filter(|torn| *torn > 0) {
-            object.number("torn", torn);
+            object.number(key!("torn"), torn);
         }
-        object.time("ts", ms);
+        object.time(key!("ts"), ms);
         object.close();
         Layout { chain_at, seq_at }
     }
@@ -183,26 +183,34 @@ impl Writer {
         if facts.caller.is_none() && facts.employee.is_none() {
             return;
         }
-        object.nested("principal", |principal| {
-            principal.text("auth", facts.auth.map(|auth| auth.as_str()));
-            principal.text("caller", facts.caller.as_ref().map(|caller| caller.as_str()));
+        object.nested(key!("principal"), |principal| {
+            principal.text(key!("auth"), facts.auth.map(|auth| auth.as_str()));
+            principal.text(key!("caller"), facts.caller.as_ref().map(|caller| caller.as_str()));
             match (self.employee, &facts.employee, &facts.tenant) {
                 (EmployeeForm::Plain, Some(employee), _) => {
-                    principal.text("empId", Some(employee.as_str()));
+                    principal.text(key!("empId"), Some(employee.as_str()));
                 }
                 (EmployeeForm::Hash, Some(employee), Some(tenant)) => {
                     let known = facts.employee_hash;
                     principal.digest(
-                        "hash",
+                        key!("hash"),
                         Some(known.unwrap_or_else(|| self.keys.principal(tenant, employee))),
                     );
                 }
                 (EmployeeForm::Hash, Some(_), None) | (_, None, _) => {}
             }
-            principal.texts("roles", facts.roles.iter().map(|role| role.as_str()));
+            principal.texts(key!("roles"), facts.roles.iter().map(|role| role.as_str()));
         });
     }
 }
+
+/// The text that goes before a member's value: with the comma that the first one leaves out.
+macro_rules! key {
+    ($name:literal) => {
+        concat!(",\"", $name, "\":")
+    };
+}
+use key;
 
 /// A JSON object being written; its members must be given in order.
 struct Object<'a> {
@@ -222,8 +230,8 @@ impl<'a> Object<'a> {
 
     /// Ends a record with the members that all of them end with.
     fn close(mut self) {
-        self.number("v", 1);
-        self.text("version", Some(env!("CARGO_PKG_VERSION")));
+        self.number(key!("v"), 1);
+        self.text(key!("version"), Some(env!("CARGO_PKG_VERSION")));
         self.out.push(b'}');
     }
 
@@ -232,16 +240,12 @@ impl<'a> Object<'a> {
         self.out.len()
     }
 
-    fn key(&mut self, key: &str) {
-        if self.out.len() > self.start {
-            self.out.push(b',');
-        }
-        self.out.push(b'"');
-        self.out.extend_from_slice(key.as_bytes());
-        self.out.extend_from_slice(b"\":");
+    fn key(&mut self, key: &'static str) {
+        let is_first = self.out.len() == self.start;
+        self.out.extend_from_slice(key.as_bytes().get(usize::from(is_first)..).unwrap_or_default());
     }
 
-    fn text(&mut self, key: &str, value: Option<&str>) {
+    fn text(&mut self, key: &'static str, value: Option<&str>) {
         if let Some(value) = value {
             self.key(key);
             push_string(self.out, value);
@@ -250,7 +254,7 @@ impl<'a> Object<'a> {
 
     /// Text that a caller chose: cut to a length, and freed of what may end a line for readers
     /// of the log although JSON leaves it as it is.
-    fn caller_text(&mut self, key: &str, value: &str) {
+    fn caller_text(&mut self, key: &'static str, value: &str) {
         let cut = value.floor_char_boundary(CALLER_TEXT);
         let shown = &value[..cut];
         self.key(key);
@@ -263,7 +267,7 @@ impl<'a> Object<'a> {
         }
     }
 
-    fn texts<'t>(&mut self, key: &str, values: impl Iterator<Item = &'t str>) {
+    fn texts<'t>(&mut self, key: &'static str, values: impl Iterator<Item = &'t str>) {
         let mut some = false;
         for value in values {
             if some {
@@ -280,7 +284,7 @@ impl<'a> Object<'a> {
         }
     }
 
-    fn number(&mut self, key: &str, value: u64) {
+    fn number(&mut self, key: &'static str, value: u64) {
         self.key(key);
         // Canonical numbers are doubles: what is above 2^53 could not be written exactly.
         let exact = value.min((1 << 53) - 1);
@@ -288,36 +292,39 @@ impl<'a> Object<'a> {
     }
 
     /// An id of a trace; one that was never given is all zero.
-    fn trace_id(&mut self, key: &str, bytes: &[u8]) {
-        if bytes.iter().all(|byte| *byte == 0) {
+    fn trace_id<const N: usize, const DIGITS: usize>(&mut self, key: &'static str, id: [u8; N]) {
+        if id == [0; N] {
             return;
         }
         self.key(key);
         self.out.push(b'"');
-        push_hex(self.out, bytes);
+        self.out.extend_from_slice(&hex::<N, DIGITS>(id));
         self.out.push(b'"');
     }
 
-    fn digest(&mut self, key: &str, digest: Option<KeyedDigest>) {
+    fn digest(&mut self, key: &'static str, digest: Option<KeyedDigest>) {
         if let Some(KeyedDigest { key: id, digest }) = digest {
             self.key(key);
-            // Writing to a vector cannot fail.
-            let _ = write!(self.out, "\"hmac-sha256:{id:x}:");
-            push_hex(self.out, &digest);
+            self.out.extend_from_slice(b"\"hmac-sha256:");
+            let id = hex::<4, 8>(id.to_be_bytes());
+            let zeros = id.iter().take_while(|digit| **digit == b'0').count().min(7);
+            self.out.extend_from_slice(id.get(zeros..).unwrap_or_default());
+            self.out.push(b':');
+            self.out.extend_from_slice(&hex::<32, 64>(digest));
             self.out.push(b'"');
         }
     }
 
     fn pin(&mut self, pin: Option<[u8; 32]>) {
         if let Some(pin) = pin {
-            self.key("pin");
+            self.key(key!("pin"));
             self.out.extend_from_slice(b"\"sha256:");
-            push_hex(self.out, &pin);
+            self.out.extend_from_slice(&hex::<32, 64>(pin));
             self.out.push(b'"');
         }
     }
 
-    fn uuid(&mut self, key: &str, uuid: Option<u128>) {
+    fn uuid(&mut self, key: &'static str, uuid: Option<u128>) {
         if let Some(uuid) = uuid {
             self.key(key);
             self.out.push(b'"');
@@ -327,19 +334,19 @@ impl<'a> Object<'a> {
     }
 
     /// A value whose text needs no escaping.
-    fn display(&mut self, key: &str, value: &dyn std::fmt::Display) {
+    fn display(&mut self, key: &'static str, value: &dyn std::fmt::Display) {
         self.key(key);
         let _ = write!(self.out, "\"{value}\"");
     }
 
-    fn time(&mut self, key: &str, ms: u64) {
+    fn time(&mut self, key: &'static str, ms: u64) {
         self.key(key);
         self.out.push(b'"');
         push_time(self.out, ms);
         self.out.push(b'"');
     }
 
-    fn nested(&mut self, key: &str, members: impl FnOnce(&mut Object<'_>)) {
+    fn nested(&mut self, key: &'static str, members: impl FnOnce(&mut Object<'_>)) {
         self.key(key);
         let mut inner = Object::open(self.out);
         members(&mut inner);
@@ -351,6 +358,13 @@ impl<'a> Object<'a> {
 fn push_string(out: &mut Vec<u8>, text: &str) {
     out.push(b'"');
     let bytes = text.as_bytes();
+    // Without a way out in the middle, so that it is done many bytes at a time.
+    let special = |byte: &u8| *byte < 0x20 || *byte == b'"' || *byte == b'\\';
+    if !bytes.iter().fold(false, |found, byte| found | special(byte)) {
+        out.extend_from_slice(bytes);
+        out.push(b'"');
+        return;
+    }
     let mut written = 0;
     for (at, byte) in bytes.iter().enumerate() {
         let short = match byte {
@@ -368,7 +382,7 @@ fn push_string(out: &mut Vec<u8>, text: &str) {
         out.extend_from_slice(&[b'\\', short]);
         if short == b'u' {
             out.extend_from_slice(b"00");
-            push_hex(out, &[*byte]);
+            out.extend_from_slice(&hex::<1, 2>([*byte]));
         }
         written = at + 1;
     }
@@ -382,13 +396,6 @@ fn misleads(c: char) -> bool {
         | '\u{2066}'..='\u{2069}' | '\u{feff}')
 }
 
-pub(super) fn push_hex(out: &mut Vec<u8>, bytes: &[u8]) {
-    const DIGITS: &[u8; 16] = b"0123456789abcdef";
-    for byte in bytes {
-        out.extend_from_slice(&[DIGITS[usize::from(byte >> 4)], DIGITS[usize::from(byte & 15)]]);
-    }
-}
-
 /// Writes a time as RFC 3339 with milliseconds, in UTC.
 fn push_time(out: &mut Vec<u8>, ms: u64) {
     const DAY: u64 = 86_400_000;
@@ -396,19 +403,22 @@ fn push_time(out: &mut Vec<u8>, ms: u64) {
     let rest = ms % DAY;
     let (hour, minute) = (rest / 3_600_000, rest / 60_000 % 60);
     let (second, milli) = (rest / 1000 % 60, rest % 1000);
-    let mut digits = |value: u64, width: u32, end: u8| {
-        for place in (0..width).rev() {
-            out.push(b'0' + (value / 10_u64.pow(place) % 10) as u8);
+    let mut text = *b"0000-00-00T00:00:00.000Z";
+    let mut digits = |value: u64, place: std::ops::Range<usize>| {
+        let mut rest = value;
+        for digit in text[place].iter_mut().rev() {
+            *digit = b'0' + (rest % 10) as u8;
+            rest /= 10;
         }
-        out.push(end);
     };
-    digits(year, 4, b'-');
-    digits(month, 2, b'-');
-    digits(day, 2, b'T');
-    digits(hour, 2, b':');
-    digits(minute, 2, b':');
-    digits(second, 2, b'.');
-    digits(milli, 3, b'Z');
+    digits(year, 0..4);
+    digits(month, 5..7);
+    digits(day, 8..10);
+    digits(hour, 11..13);
+    digits(minute, 14..16);
+    digits(second, 17..19);
+    digits(milli, 20..23);
+    out.extend_from_slice(&text);
 }
 
 /// Year, month and day of a number of days since 1970, by counting in eras of 400 years that

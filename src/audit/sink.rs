@@ -95,6 +95,7 @@ impl Sink {
     }
 
     pub fn run(mut self) {
+        let _closing = Closing(self.queue.clone());
         let mut pause = Pause::For(Duration::ZERO);
         loop {
             let orders = self.queue.next(pause, &mut self.pending);
@@ -272,6 +273,15 @@ impl Sink {
         }
         self.dirty_since = None;
         result
+    }
+}
+
+/// Closes the queue however the thread ends, so that nobody waits for one that is gone.
+struct Closing(Arc<Queue>);
+
+impl Drop for Closing {
+    fn drop(&mut self) {
+        self.0.close(0);
     }
 }
 

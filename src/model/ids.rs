@@ -40,13 +40,24 @@ pub fn fraction() -> f64 {
 
 /// Appends a UUID in its usual form with hyphens.
 pub fn push_uuid(out: &mut Vec<u8>, uuid: u128) {
-    const DIGITS: &[u8; 16] = b"0123456789abcdef";
-    for digit in 0..32 {
-        if matches!(digit, 8 | 12 | 16 | 20) {
-            out.push(b'-');
-        }
-        out.push(DIGITS[(uuid >> (124 - 4 * digit) & 15) as usize]);
+    let [a, b, c, d, e] = [0..8, 8..12, 12..16, 16..20, 20..32];
+    let digits = hex::<16, 32>(uuid.to_be_bytes());
+    out.extend_from_slice(&digits[a]);
+    for group in [b, c, d, e] {
+        out.push(b'-');
+        out.extend_from_slice(&digits[group]);
     }
+}
+
+/// Bytes in lower-case hexadecimal, two digits for each.
+pub fn hex<const N: usize, const DIGITS: usize>(bytes: [u8; N]) -> [u8; DIGITS] {
+    const { assert!(DIGITS == 2 * N) };
+    const DIGIT: &[u8; 16] = b"0123456789abcdef";
+    let mut digits = [0; DIGITS];
+    for (pair, byte) in digits.chunks_exact_mut(2).zip(bytes) {
+        pair.copy_from_slice(&[DIGIT[usize::from(byte >> 4)], DIGIT[usize::from(byte & 15)]]);
+    }
+    digits
 }
 
 /// A UUID in its usual form with hyphens.

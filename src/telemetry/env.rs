@@ -3,6 +3,8 @@
 //! Empty means unset. What is asked for and not part of this version becomes a note that the
 //! start prints; nothing is passed over in silence.
 
+use std::{collections::BTreeMap, ffi::OsString};
+
 /// What the environment asks for.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Settings {
@@ -54,28 +56,37 @@ impl Default for Limits {
 impl Default for Settings {
     /// No variable is set.
     fn default() -> Self {
-        Settings::read(|_| None)
+        Settings::read([])
     }
 }
 
-/// Variables of parts that do not exist yet, and what to say of them.
-const ABSENT: [(&str, &str); 15] = [
-    ("OTEL_EXPORTER_OTLP_METRICS_ENDPOINT", METRICS_ARE_PULLED),
-    ("OTEL_METRIC_EXPORT_INTERVAL", METRICS_ARE_PULLED),
-    ("OTEL_METRIC_EXPORT_TIMEOUT", METRICS_ARE_PULLED),
-    ("OTEL_EXPORTER_PROMETHEUS_HOST", ADMIN_LISTENER),
-    ("OTEL_EXPORTER_PROMETHEUS_PORT", ADMIN_LISTENER),
-    ("OTEL_EXPORTER_OTLP_LOGS_ENDPOINT", LOGS_ON_STDOUT),
-    ("OTEL_BLRP_SCHEDULE_DELAY", LOGS_ON_STDOUT),
-    ("OTEL_BLRP_EXPORT_TIMEOUT", LOGS_ON_STDOUT),
-    ("OTEL_BLRP_MAX_QUEUE_SIZE", LOGS_ON_STDOUT),
-    ("OTEL_BLRP_MAX_EXPORT_BATCH_SIZE", LOGS_ON_STDOUT),
-    ("OTEL_EXPORTER_OTLP_CERTIFICATE", NO_TLS),
-    ("OTEL_EXPORTER_OTLP_CLIENT_KEY", NO_TLS),
-    ("OTEL_EXPORTER_OTLP_CLIENT_CERTIFICATE", NO_TLS),
-    ("OTEL_EXPORTER_OTLP_TRACES_CERTIFICATE", NO_TLS),
-    ("OTEL_EXPORTER_OTLP_TRACES_CLIENT_CERTIFICATE", NO_TLS),
+/// Variables that are read, here, by the log or by the SDK itself.
+const KNOWN: [&str; 21] = [
+    "OTEL_ATTRIBUTE_COUNT_LIMIT",
+    "OTEL_ATTRIBUTE_VALUE_LENGTH_LIMIT",
+    "OTEL_BSP_EXPORT_TIMEOUT",
+    "OTEL_BSP_MAX_EXPORT_BATCH_SIZE",
+    "OTEL_BSP_MAX_QUEUE_SIZE",
+    "OTEL_BSP_SCHEDULE_DELAY",
+    "OTEL_LOGS_EXPORTER",
+    "OTEL_LOG_LEVEL",
+    "OTEL_METRICS_EXEMPLAR_FILTER",
+    "OTEL_METRICS_EXPORTER",
+    "OTEL_PROPAGATORS",
+    "OTEL_RESOURCE_ATTRIBUTES",
+    "OTEL_SDK_DISABLED",
+    "OTEL_SERVICE_NAME",
+    "OTEL_SPAN_ATTRIBUTE_COUNT_LIMIT",
+    "OTEL_SPAN_ATTRIBUTE_VALUE_LENGTH_LIMIT",
+    "OTEL_SPAN_LINK_COUNT_LIMIT",
+    "OTEL_SPAN_EVENT_COUNT_LIMIT",
+    "OTEL_TRACES_EXPORTER",
+    "OTEL_TRACES_SAMPLER",
+    "OTEL_TRACES_SAMPLER_ARG",
 ];
+
+/// What is known of the OTLP exporter, for all signals or for traces.
+const OTLP: [&str; 6] = ["ENDPOINT", "HEADERS", "TIMEOUT", "PROTOCOL", "COMPRESSION", "INSECURE"];
 
 const METRICS_ARE_PULLED: &str =
     "metrics are not exported in this version; they are served on the admin listener's /metrics";
@@ -86,14 +97,20 @@ const NO_TLS: &str = "TLS towards a collector is not part of this version; use o
 impl Settings {
     /// The settings of this process.
     pub fn from_env() -> Self {
-        Self::read(|name| std::env::var(name).ok())
+        let text = |value: OsString| value.into_string().ok();
+        Self::read(
+            std::env::vars_os().filter_map(|(name, value)| Some((text(name)?, text(value)?))),
+        )
     }
 
-    pub fn read(variable: impl Fn(&str) -> Option<String>) -> Self {
-        let mut reader = Reader { variable, notes: Vec::new() };
-        let export = reader.export();
+    pub fn read(variables: impl IntoIterator<Item = (String, String)>) -> Self {
+        let variables = variables
+            .into_iter()
+            .map(|(name, value)| (name, value.trim().to_owned()))
+            .filter(|(name, value)| name.starts_with("OTEL_") && !value.is_empty());
+        let mut reader = Reader { variables: variables.collect(), notes: Vec::new() };
         let settings = Settings {
-            export,
+            export: reader.export(),
             sampler: reader.sampler(),
             limits: reader.limits(),
             exemplars: reader.exemplars(),
@@ -102,23 +119,42 @@ impl Settings {
         };
         reader.other_signals();
         reader.propagators();
-        for (name, note) in ABSENT {
-            if reader.get(name).is_some() {
-                reader.note(name, note);
-            }
-        }
+        reader.absent();
         Settings { notes: reader.notes, ..settings }
     }
 }
 
-struct Reader<F> {
-    variable: F,
+/// Why a variable has no effect, if it has none.
+fn absent(name: &str) -> Option<&'static str> {
+    let otlp = name.strip_prefix("OTEL_EXPORTER_OTLP_");
+    let option = otlp.map(|rest| rest.strip_prefix("TRACES_").unwrap_or(rest));
+    if KNOWN.contains(&name) || option.is_some_and(|option| OTLP.contains(&option)) {
+        None
+    } else if name.starts_with("OTEL_METRIC_EXPORT_")
+        || otlp.is_some_and(|rest| rest.starts_with("METRICS_"))
+    {
+        Some(METRICS_ARE_PULLED)
+    } else if name.starts_with("OTEL_BLRP_") || otlp.is_some_and(|rest| rest.starts_with("LOGS_")) {
+        Some(LOGS_ON_STDOUT)
+    } else if name.starts_with("OTEL_EXPORTER_PROMETHEUS_") {
+        Some(ADMIN_LISTENER)
+    } else if option.is_some_and(|option| option.ends_with("CERTIFICATE") || option == "CLIENT_KEY")
+    {
+        Some(NO_TLS)
+    } else {
+        Some("is not part of this version, and has no effect")
+    }
+}
+
+struct Reader {
+    /// Those that are set.
+    variables: BTreeMap<String, String>,
     notes: Vec<String>,
 }
 
-impl<F: Fn(&str) -> Option<String>> Reader<F> {
+impl Reader {
     fn get(&self, name: &str) -> Option<String> {
-        (self.variable)(name).map(|value| value.trim().to_owned()).filter(|value| !value.is_empty())
+        self.variables.get(name).cloned()
     }
 
     /// The variable of the signal, else the general one.
@@ -261,6 +297,11 @@ impl<F: Fn(&str) -> Option<String>> Reader<F> {
             None | Some("none") => {}
             Some(_) => self.note("OTEL_LOGS_EXPORTER", LOGS_ON_STDOUT),
         }
+    }
+
+    fn absent(&mut self) {
+        let absent = |name: &String| absent(name).map(|note| format!("{name}: {note}"));
+        self.notes.extend(self.variables.keys().filter_map(absent));
     }
 
     fn propagators(&mut self) {

@@ -68,6 +68,7 @@ impl Metrics {
         }
         page.histograms(metric::HTTP_SERVER_DURATION, "Time to serve an HTTP request.", &self.http);
         page.counters(metric::POLICY_DECISIONS, "Decisions of policy.", &self.decisions);
+        page.counters(metric::POLICY_RELOADS, "Attempts to load the policy.", &self.policy_reloads);
         page.head(metric::POLICY_INFO, Kind::Gauge, "The policy in force.");
         if let Some(revision) = &*self.policy_revision.lock() {
             page.sample(metric::POLICY_INFO, "", &label(attribute::POLICY_REVISION, revision), 1);

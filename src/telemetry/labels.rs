@@ -2,18 +2,25 @@
 //!
 //! Whatever a caller or an upstream can choose freely is `_OTHER` here, or absent.
 
-use std::{collections::HashSet, hash::Hash, sync::Arc};
+use std::{
+    collections::HashSet,
+    hash::{BuildHasherDefault, Hash, Hasher},
+    sync::Arc,
+};
 
 use arc_swap::ArcSwap;
 
 use super::{
     names::{EXECUTE_TOOL, OTHER, TOOL_ERROR, attribute},
-    series::Labels,
+    series::{Labels, Mix},
 };
 use crate::{
     error::Code,
     mcp::{Method, Version, rpc},
-    model::exchange::{Attempt, Facts, Outcome},
+    model::{
+        exchange::{Attempt, DecisionKind, Facts, Outcome},
+        server::Risk,
+    },
 };
 
 /// `error.type`: a fixed word, or the number of a JSON-RPC error.
@@ -91,7 +98,7 @@ pub(super) fn http_version(version: http::Version) -> &'static str {
 }
 
 /// Labels of both operation histograms, as they are looked up.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Operation<'a> {
     pub method: Method,
     pub tool: Option<&'a str>,
@@ -105,6 +112,20 @@ pub(super) struct Operation<'a> {
     pub tenant: Option<&'a str>,
     pub upstream: Option<&'a str>,
     pub server: Option<(&'a str, u16)>,
+}
+
+/// Only of what tells most series apart, and in few words: this is on every call's path, and
+/// series of one hash are still told apart by all of their labels.
+impl Hash for Operation<'_> {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        let outcome = self.outcome.map_or(0, |outcome| outcome as u8 + 1);
+        let code = self.code.map_or(0, |code| code as u8 + 1);
+        let version = self.version.map_or(0, |version| version as u8 + 1);
+        state.write_u64(u32::from_le_bytes([self.method as u8, outcome, code, version]).into());
+        for text in [self.tool, self.tenant, self.upstream].into_iter().flatten() {
+            state.write(text.as_bytes());
+        }
+    }
 }
 
 impl<'a> Operation<'a> {
@@ -250,6 +271,82 @@ impl Labels for OwnedOperation {
     }
 }
 
+/// Labels of decisions, as they are looked up.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) struct Decided<'a> {
+    pub decision: DecisionKind,
+    pub reason: Option<&'static str>,
+    pub risk: Option<Risk>,
+    pub tenant: Option<&'a str>,
+}
+
+/// The same, as it is kept.
+pub(super) struct OwnedDecided(Decided<'static>, Option<Box<str>>);
+
+impl Labels for OwnedDecided {
+    type Parts<'a> = Decided<'a>;
+
+    fn own(parts: Decided<'_>) -> Self {
+        let Decided { decision, reason, risk, tenant } = parts;
+        Self(Decided { decision, reason, risk, tenant: None }, tenant.map(Box::from))
+    }
+
+    fn is(&self, parts: &Decided<'_>) -> bool {
+        Decided { tenant: self.1.as_deref(), ..self.0 } == *parts
+    }
+
+    fn fold<'a>(parts: Self::Parts<'a>) -> Self::Parts<'a> {
+        Decided { tenant: parts.tenant.map(|_| OTHER), ..parts }
+    }
+
+    fn each(&self, give: &mut dyn FnMut(&'static str, &str)) {
+        give(attribute::DECISION, self.0.decision.as_str());
+        if let Some(reason) = self.0.reason {
+            give(attribute::REASON, reason);
+        }
+        if let Some(risk) = self.0.risk {
+            give(attribute::RISK, risk.as_str());
+        }
+        if let Some(tenant) = &self.1 {
+            give(attribute::TENANT, tenant);
+        }
+        // Shadow decisions are not part of this version.
+        give(attribute::POLICY_MODE, "enforce");
+    }
+}
+
+/// Labels of HTTP requests: nothing in them is a caller's choice.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) struct Answered {
+    pub method: &'static str,
+    pub route: &'static str,
+    pub status: u16,
+    pub version: http::Version,
+}
+
+impl Labels for Answered {
+    type Parts<'a> = Answered;
+
+    fn own(parts: Answered) -> Self {
+        parts
+    }
+
+    fn is(&self, parts: &Answered) -> bool {
+        self == parts
+    }
+
+    fn fold<'a>(parts: Self::Parts<'a>) -> Self::Parts<'a> {
+        Answered { route: OTHER, ..parts }
+    }
+
+    fn each(&self, give: &mut dyn FnMut(&'static str, &str)) {
+        give(attribute::HTTP_REQUEST_METHOD, self.method);
+        give(attribute::HTTP_ROUTE, self.route);
+        give(attribute::HTTP_RESPONSE_STATUS_CODE, &self.status.to_string());
+        give(attribute::NETWORK_PROTOCOL_VERSION, http_version(self.version));
+    }
+}
+
 /// Labels of the smaller instruments: names that are known beforehand, an empty value for none.
 pub(super) struct Plain<const N: usize, S: Names<N>> {
     values: [Box<str>; N],
@@ -293,7 +390,7 @@ impl<const N: usize, S: Names<N>> Labels for Plain<N, S> {
 
 /// The tenants that have series of their own: the first so many that are seen.
 pub(super) struct Tenants {
-    known: ArcSwap<HashSet<Arc<str>>>,
+    known: ArcSwap<HashSet<Arc<str>, BuildHasherDefault<Mix>>>,
     max: usize,
 }
 

@@ -15,7 +15,7 @@ use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use super::{
-    labels::{Names, Operation, OwnedOperation, Plain, Tenants, http_version},
+    labels::{Answered, Decided, Names, Operation, OwnedDecided, OwnedOperation, Plain, Tenants},
     names::attribute,
     series::{Counter, Exemplar, Family, Gauge, HTTP, Histogram, OPERATION, OWN},
 };
@@ -34,8 +34,8 @@ pub struct Metrics {
     pub(super) client: Family<OwnedOperation, Histogram>,
     pub(super) overhead: Methods<Histogram>,
     pub(super) active: Methods<Gauge>,
-    pub(super) http: Family<Plain<4, HttpLabels>, Histogram>,
-    pub(super) decisions: Family<Plain<5, DecisionLabels>, Counter>,
+    pub(super) http: Family<Answered, Histogram>,
+    pub(super) decisions: Family<OwnedDecided, Counter>,
     pub(super) limit_rejections: Family<Plain<3, LimitLabels>, Counter>,
     pub(super) idempotency: Family<Plain<1, IdempotencyLabels>, Counter>,
     pub(super) upstream_up: Family<Plain<1, UpstreamLabels>, Gauge>,
@@ -44,10 +44,19 @@ pub struct Metrics {
     pub(super) audit_write: Histogram,
     pub(super) audit_depth: Gauge,
     pub(super) trace_context_invalid: Counter,
+    pub(super) policy_reloads: Family<Plain<1, ReloadLabels>, Counter>,
     pub(super) policy_revision: Mutex<Option<Arc<str>>>,
     tenants: Tenants,
     exemplars: AtomicBool,
     clock: Clock,
+}
+
+/// What became of an attempt to load the policy anew.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Reload {
+    Applied,
+    Rejected,
+    Unchanged,
 }
 
 /// One of something for every method.
@@ -71,12 +80,9 @@ macro_rules! labels {
 }
 
 labels! {
-    HttpLabels = [
-        HTTP_REQUEST_METHOD, HTTP_ROUTE, HTTP_RESPONSE_STATUS_CODE, NETWORK_PROTOCOL_VERSION
-    ];
-    DecisionLabels = [DECISION, REASON, RISK, TENANT, POLICY_MODE];
     LimitLabels = [LIMIT_NAME, LIMIT_KIND, TENANT];
     IdempotencyLabels = [IDEMPOTENCY];
+    ReloadLabels = [RELOAD_RESULT];
     UpstreamLabels = [UPSTREAM];
     AuditLabels = [AUDIT_SINK, AUDIT_RESULT];
 }
@@ -101,6 +107,7 @@ impl Metrics {
             audit_write: Histogram::new(OWN),
             audit_depth: Gauge::default(),
             trace_context_invalid: Counter::default(),
+            policy_reloads: Family::new(Counter::default),
             policy_revision: Mutex::new(None),
             tenants: Tenants::new(max_tenants),
             exemplars: AtomicBool::new(false),
@@ -127,16 +134,16 @@ impl Metrics {
                 series.observe(took, exemplar(attempt.span_id));
             });
         }
-        let tenant = tenant.unwrap_or("");
         if let Some(decision) = facts.decision {
-            let (reason, risk) =
-                (facts.reason.unwrap_or(""), facts.risk.map_or("", |r| r.as_str()));
-            self.decisions
-                .with([decision.as_str(), reason, risk, tenant, "enforce"], |series| series.add(1));
+            let Facts { reason, risk, .. } = *facts;
+            let decided = Decided { decision, reason, risk, tenant };
+            self.decisions.with(decided, |series| series.add(1));
         }
         for limit in &facts.limits {
             self.limit_rejections
-                .with([&limit.id, limit.kind.as_str(), tenant], |series| series.add(1));
+                .with([&limit.id, limit.kind.as_str(), tenant.unwrap_or("")], |series| {
+                    series.add(1)
+                });
         }
         if let Some(what) = facts.idempotency {
             self.idempotency.with([what], |series| series.add(1));
@@ -148,9 +155,8 @@ impl Metrics {
 
     /// Records a request that was answered before there was an exchange.
     pub fn http(&self, http: HttpFacts, status: u16, took: Duration) {
-        let mut digits = itoa::Buffer::new();
-        let status = digits.format(status);
-        self.http.with([http.method, http.route, status, http_version(http.version)], |series| {
+        let HttpFacts { method, route, version } = http;
+        self.http.with(Answered { method, route, status, version }, |series| {
             series.observe(took, None);
         });
     }
@@ -174,6 +180,16 @@ impl Metrics {
     pub fn keep_upstreams(&self, is_configured: impl Fn(&str) -> bool) {
         self.upstream_up.retain(|labels| is_configured(labels.first()));
         self.catalog_tools.retain(|labels| is_configured(labels.first()));
+    }
+
+    /// Counts an attempt to load the policy anew.
+    pub fn policy_reload(&self, reload: Reload) {
+        let result = match reload {
+            Reload::Applied => "applied",
+            Reload::Rejected => "rejected",
+            Reload::Unchanged => "unchanged",
+        };
+        self.policy_reloads.with([result], |series| series.add(1));
     }
 
     /// The revision of the policy in force.

@@ -27,7 +27,7 @@ pub use self::{
     context::Trust,
     export::ExportError,
     exposition::Format,
-    metrics::{Active, Metrics},
+    metrics::{Active, Metrics, Reload},
 };
 use self::{
     context::{Contexts, Invalid},

@@ -54,6 +54,7 @@ pub mod attribute {
     pub const POLICY_RULE_ID: &str = "hangu.policy.rule.id";
     pub const PRINCIPAL_HASH: &str = "hangu.principal.hash";
     pub const REASON: &str = "hangu.reason";
+    pub const RELOAD_RESULT: &str = "hangu.reload.result";
     pub const RESULT_REF: &str = "hangu.result.ref";
     pub const RISK: &str = "hangu.risk";
     pub const ROLES: &str = "hangu.roles";
@@ -75,6 +76,7 @@ pub mod metric {
     pub const OVERHEAD_DURATION: &str = "hangu.overhead.duration";
     pub const POLICY_DECISIONS: &str = "hangu.policy.decisions";
     pub const POLICY_INFO: &str = "hangu.policy.info";
+    pub const POLICY_RELOADS: &str = "hangu.policy.reloads";
     pub const REQUESTS_ACTIVE: &str = "hangu.requests.active";
     pub const SERVER_DURATION: &str = "mcp.server.operation.duration";
     pub const TRACE_CONTEXT_INVALID: &str = "hangu.trace_context.invalid";

@@ -59,6 +59,7 @@ impl<L: Labels, S> Family<L, S> {
     }
 
     /// Lets `record` have the series of these labels.
+    #[inline]
     pub fn with(&self, parts: L::Parts<'_>, record: impl Fn(&S)) {
         if self.known(parts, &record) {
             return;
@@ -73,6 +74,7 @@ impl<L: Labels, S> Family<L, S> {
         }
     }
 
+    #[inline]
     fn known(&self, parts: L::Parts<'_>, record: impl Fn(&S)) -> bool {
         let table = self.table.load();
         let slot = table.get(&hash(&parts));
@@ -119,9 +121,10 @@ fn hash(parts: &impl Hash) -> u64 {
 /// A quick hasher. Labels come from the configuration and the catalog, not from callers, so that
 /// nobody can choose them to collide.
 #[derive(Default)]
-struct Mix(u64);
+pub(super) struct Mix(u64);
 
 impl Mix {
+    #[inline]
     fn add(&mut self, word: u64) {
         const ODD: u64 = 0xf135_7aea_2e62_a9c5;
         self.0 = (self.0.rotate_left(5) ^ word).wrapping_mul(ODD);
@@ -129,16 +132,20 @@ impl Mix {
 }
 
 impl Hasher for Mix {
+    #[inline]
     fn write(&mut self, bytes: &[u8]) {
-        let mut chunks = bytes.chunks_exact(8);
-        for chunk in &mut chunks {
-            self.add(chunk.try_into().map_or(0, u64::from_le_bytes));
+        let mut rest = bytes;
+        while let Some((word, more)) = rest.split_first_chunk() {
+            self.add(u64::from_le_bytes(*word));
+            rest = more;
         }
-        let rest = chunks.remainder();
-        let mut last = [0; 8];
-        if let Some(place) = last.get_mut(..rest.len()) {
-            place.copy_from_slice(rest);
-            self.add(u64::from_le_bytes(last));
+        // What is left, read as overlapping halves rather than byte by byte.
+        if let (Some(low), Some(high)) = (rest.first_chunk(), rest.last_chunk()) {
+            let (low, high) = (u32::from_le_bytes(*low), u32::from_le_bytes(*high));
+            self.add(u64::from(low) << 32 | u64::from(high));
+        } else if let (Some(first), Some(last)) = (rest.first(), rest.last()) {
+            let middle = rest.get(rest.len() / 2).copied().unwrap_or_default();
+            self.add(u64::from_be_bytes([0, 0, 0, 0, 0, *first, middle, *last]));
         }
     }
 

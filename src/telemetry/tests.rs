@@ -27,6 +27,11 @@ use crate::{
 /// 30 November 2026, 09:14:07.481 UTC.
 const NOW: u64 = 1_796_030_047_481;
 
+/// Settings of an environment with these variables.
+fn read(pairs: &[(&str, &str)]) -> Settings {
+    Settings::read(pairs.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())))
+}
+
 fn new_metrics() -> Arc<Metrics> {
     Arc::new(Metrics::new(200, Clock::manual(NOW)))
 }

@@ -1,6 +1,11 @@
 //! Crashes, full disks, moved files: what is promised then.
 
-use std::{pin::pin, time::Duration};
+use std::{
+    io::{BufRead, BufReader},
+    pin::pin,
+    process::{Command, Stdio},
+    time::Duration,
+};
 
 use futures_util::poll;
 
@@ -76,8 +81,7 @@ async fn a_torn_line_is_kept_ended_and_told() {
     let file = folder.path().join("hangu.jsonl");
     let audit = start(&file);
     audit.append(&call(&write_facts()));
-    audit.flush().await.unwrap();
-    drop(audit);
+    audit.stop().await.unwrap();
     // As kill -9 in the middle of a write leaves it.
     let whole = read(&file).lines().take(2).map(|line| format!("{line}\n")).collect::<String>();
     fs::write(&file, format!("{whole}{}", &whole[..100])).unwrap();
@@ -91,6 +95,56 @@ async fn a_torn_line_is_kept_ended_and_told() {
     assert_eq!(events(&records), ["start", "call", "start", "gap", "call", "stop"]);
     assert_eq!(records[2]["chain"]["prev"], records[1]["chain"]["hash"]);
     assert_eq!((&records[3]["reason"], &records[3]["torn"]), (&"torn_line".into(), &1.into()));
+}
+
+/// Names the file to the process that the next test starts and kills.
+const KILLED: &str = "HANGU_TEST_AUDIT_FILE";
+
+#[tokio::test]
+#[ignore = "runs in a process of its own, for the test below"]
+async fn writes_until_it_is_killed() {
+    let Some(file) = std::env::var_os(KILLED) else { return };
+    let audit = start(Path::new(&file));
+    for number in 0.. {
+        let facts = Facts { call_id: Some(number), ..write_facts() };
+        audit.durable(&intent(&facts)).await.unwrap();
+        println!("\nacknowledged {}", crate::model::ids::uuid_text(number));
+        for _ in 0..100 {
+            audit.append(&call(&facts));
+        }
+    }
+}
+
+#[tokio::test]
+async fn kill_9_loses_nothing_that_was_acknowledged() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("hangu.jsonl");
+    let mut child = Command::new(std::env::current_exe().unwrap())
+        .args(["--ignored", "--exact", "--nocapture"])
+        .arg("audit::tests::failures::writes_until_it_is_killed")
+        .env(KILLED, &file)
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let output = BufReader::new(child.stdout.take().unwrap());
+    let acknowledged = output
+        .lines()
+        .filter_map(|line| Some(line.unwrap().strip_prefix("acknowledged ")?.to_owned()));
+    let acknowledged: Vec<String> = acknowledged.take(50).collect();
+    child.kill().unwrap();
+    child.wait().unwrap();
+    assert_eq!(acknowledged.len(), 50);
+
+    start(&file).stop().await.unwrap();
+    let records = verify(&read(&file)).unwrap();
+    let kept: Vec<&str> = records
+        .iter()
+        .filter(|record| record["event"] == "intent")
+        .map(|record| record["toolCallId"].as_str().unwrap())
+        .collect();
+    for id in acknowledged {
+        assert!(kept.contains(&&*id), "{id} is lost");
+    }
 }
 
 #[test]

@@ -1,6 +1,8 @@
 //! What a line says, and how it is written.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
+
+use tokio::{task::JoinSet, time::Instant};
 
 use super::*;
 
@@ -159,21 +161,18 @@ async fn the_chain_shows_what_was_done_to_the_log() {
 async fn concurrent_producers_leave_no_gap() {
     let disk = Shaky::default();
     let audit = Arc::new(start_on(&disk, 16_384, Arc::new(())));
-    let producers: Vec<_> = (0..8)
-        .map(|_| {
-            let audit = audit.clone();
-            tokio::spawn(async move {
-                let facts = write_facts();
-                for _ in 0..100 {
-                    audit.append(&call(&facts));
-                    audit.durable(&Record::intent(&facts, NOW, Duration::ZERO)).await.unwrap();
-                }
-            })
-        })
-        .collect();
-    for producer in producers {
-        producer.await.unwrap();
+    let mut producers = JoinSet::new();
+    for _ in 0..8 {
+        let audit = audit.clone();
+        producers.spawn(async move {
+            let facts = write_facts();
+            for _ in 0..100 {
+                audit.append(&call(&facts));
+                audit.durable(&Record::intent(&facts, NOW, Duration::ZERO)).await.unwrap();
+            }
+        });
     }
+    producers.join_all().await;
     audit.stop().await.unwrap();
     let records = verify(&disk.text()).unwrap();
     assert_eq!(records.len(), 8 * 200 + 2);

@@ -227,6 +227,7 @@ fn states_are_told_as_they_are_now() {
     metrics.upstream_up("orders", false);
     metrics.catalog_tools("platform", 7);
     metrics.policy_revision("3f9a1c20b7d4".into());
+    metrics.policy_reload(Reload::Rejected);
     metrics.audit_written(3, Duration::from_micros(40));
     metrics.audit_dropped(2);
     metrics.audit_depth(5);
@@ -235,6 +236,7 @@ fn states_are_told_as_they_are_now() {
         "hangu_upstream_up{hangu_upstream=\"platform\"} 1",
         "hangu_upstream_up{hangu_upstream=\"orders\"} 0",
         "hangu_catalog_tools{hangu_upstream=\"platform\"} 7",
+        "hangu_policy_reloads_total{hangu_reload_result=\"rejected\"} 1",
         "hangu_policy_info{hangu_policy_revision=\"3f9a1c20b7d4\"} 1",
         "hangu_audit_records_total{hangu_audit_sink=\"file\",hangu_audit_result=\"written\"} 3",
         "hangu_audit_records_total{hangu_audit_sink=\"file\",hangu_audit_result=\"dropped\"} 2",

@@ -3,12 +3,6 @@
 use super::*;
 use crate::telemetry::env::{Export, Sampler};
 
-fn read(pairs: &[(&str, &str)]) -> Settings {
-    Settings::read(|name| {
-        pairs.iter().find(|(key, _)| *key == name).map(|(_, value)| (*value).to_owned())
-    })
-}
-
 const ENDPOINT: &str = "OTEL_EXPORTER_OTLP_ENDPOINT";
 const EXPORTER: &str = "OTEL_TRACES_EXPORTER";
 
@@ -49,6 +43,9 @@ fn what_is_not_part_of_this_version_is_said() {
         ("OTEL_METRICS_EXEMPLAR_FILTER", "always_on", Export::Otlp),
         ("OTEL_TRACES_SAMPLER", "jaeger_remote", Export::Otlp),
         ("OTEL_SPAN_LINK_COUNT_LIMIT", "many", Export::Otlp),
+        ("OTEL_BLRP_MAX_QUEUE_SIZE", "1", Export::Otlp),
+        ("OTEL_EXPORTER_OTLP_METRICS_ENDPOINT", "http://c", Export::Otlp),
+        ("OTEL_EXPORTER_JAEGER_ENDPOINT", "http://c", Export::Otlp),
     ] {
         let settings = read(&[(name, value), (ENDPOINT, "http://127.0.0.1:4318")]);
         assert_eq!(settings.export, export, "{name}");
@@ -76,9 +73,8 @@ fn samplers_have_their_usual_names() {
     assert_eq!((broken.sampler.ratio, broken.notes.len()), (1.0, 1));
 }
 
-#[test]
-fn exporters_of_otlp_and_console_can_be_built() {
-    // Outside a runtime and inside one alike: the start does the latter.
+#[tokio::test]
+async fn exporters_can_be_built_and_ended_within_a_runtime() {
     for export in [Export::Otlp, Export::Console] {
         let settings = Settings { export, ..Settings::default() };
         let telemetry = Telemetry::new(&settings, Trust::default(), "gw-1", new_metrics()).unwrap();

@@ -109,9 +109,7 @@ fn the_context_of_meta_becomes_the_parent() {
 
 #[test]
 fn who_is_not_trusted_is_linked_and_decides_nothing() {
-    let off = Settings::read(|name| {
-        (name == "OTEL_TRACES_SAMPLER").then(|| "parentbased_always_off".to_owned())
-    });
+    let off = read(&[("OTEL_TRACES_SAMPLER", "parentbased_always_off")]);
     let headers = headers(&[(header::TRACEPARENT, REMOTE)]);
     let (never, _) = telemetry(Trust::Never, &off);
     let mut context = never.begin(&headers);
@@ -136,11 +134,8 @@ fn who_is_not_trusted_is_linked_and_decides_nothing() {
 
 #[test]
 fn a_share_of_the_traces_is_sampled() {
-    let quarter = Settings::read(|name| match name {
-        "OTEL_TRACES_SAMPLER" => Some("traceidratio".into()),
-        "OTEL_TRACES_SAMPLER_ARG" => Some("0.25".into()),
-        _ => None,
-    });
+    let quarter =
+        read(&[("OTEL_TRACES_SAMPLER", "traceidratio"), ("OTEL_TRACES_SAMPLER_ARG", "0.25")]);
     let (telemetry, _) = telemetry(Trust::Authenticated, &quarter);
     let sampled = (0..4000).filter(|_| telemetry.begin(&HeaderMap::new()).sampled).count();
     assert!((800..1200).contains(&sampled), "{sampled}");
@@ -385,11 +380,10 @@ fn what_is_not_sampled_leaves_no_span() {
 
 #[test]
 fn limits_of_the_environment_bound_a_span() {
-    let settings = Settings::read(|name| match name {
-        "OTEL_SPAN_ATTRIBUTE_COUNT_LIMIT" => Some("4".into()),
-        "OTEL_ATTRIBUTE_VALUE_LENGTH_LIMIT" => Some("3".into()),
-        _ => None,
-    });
+    let settings = read(&[
+        ("OTEL_SPAN_ATTRIBUTE_COUNT_LIMIT", "4"),
+        ("OTEL_ATTRIBUTE_VALUE_LENGTH_LIMIT", "3"),
+    ]);
     let (telemetry, exporter) = telemetry(Trust::default(), &settings);
     let spans = golden(telemetry.begin(&HeaderMap::new()), call_facts(), &exporter, &telemetry);
     let server = &spans["Server tools/call platform__start_test_run"];
