@@ -3,7 +3,7 @@
 use std::{
     future::poll_fn,
     pin::{Pin, pin},
-    task::{Context, Poll},
+    task::{Context, Poll, ready},
     time::Duration,
 };
 
@@ -16,20 +16,24 @@ use crate::{
     error::{Code, Error},
 };
 
+/// How much of a body that is too large is read, and for how long, before it is refused.
+const DISCARDED_BYTES: usize = 64 * 1024 * 1024;
+const DISCARDED_TIME: Duration = Duration::from_secs(1);
+
 /// Reads a body to its end. A body that came in one piece is not copied; a clock runs only
 /// while the next piece is waited for.
 ///
-/// Too large: `payload_too_large`, 413, as soon as that is known. Too slow, or cut off: 408
-/// and 400.
+/// Too large: `payload_too_large`, 413. Too slow, or cut off: 408 and 400.
 pub async fn read_body<B>(body: B, max_bytes: usize, timeout: Duration) -> Result<Bytes, Error>
 where
     B: HttpBody<Data = Bytes>,
     B::Error: Into<BoxError>,
 {
+    let mut body = pin!(body);
     if body.size_hint().lower() > max_bytes as u64 {
+        discard(body).await;
         return Err(too_large(max_bytes));
     }
-    let mut body = pin!(body);
     let mut clock: Option<Pin<Box<Sleep>>> = None;
     let mut first = Bytes::new();
     let mut rest = BytesMut::new();
@@ -41,6 +45,7 @@ where
         };
         let so_far = first.len().max(rest.len());
         if piece.len() > max_bytes - so_far {
+            discard(body).await;
             return Err(too_large(max_bytes));
         }
         if so_far == 0 {
@@ -85,6 +90,28 @@ where
             }
         }
     }
+}
+
+/// Reads on for a moment and forgets it: most clients look at an answer only when they have
+/// sent everything, and one that closes before that is a broken connection to them.
+async fn discard<B>(mut body: Pin<&mut B>)
+where
+    B: HttpBody<Data = Bytes>,
+{
+    let mut left = DISCARDED_BYTES;
+    let rest = poll_fn(|cx| {
+        while left > 0 {
+            match ready!(body.as_mut().poll_frame(cx)) {
+                Some(Ok(frame)) => {
+                    let size = frame.data_ref().map_or(0, Bytes::len);
+                    left = left.saturating_sub(size);
+                }
+                Some(Err(_)) | None => break,
+            }
+        }
+        Poll::Ready(())
+    });
+    let _ = tokio::time::timeout(DISCARDED_TIME, rest).await;
 }
 
 fn too_large(max_bytes: usize) -> Error {
