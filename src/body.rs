@@ -2,6 +2,10 @@
 //!
 //! Pieces are sent as they are: an envelope written around a result never copies the result.
 
+mod read;
+
+pub use read::{CollectError, collect, read_body};
+
 use std::{
     pin::Pin,
     task::{Context, Poll},
