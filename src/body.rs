@@ -2,20 +2,18 @@
 //!
 //! Pieces are sent as they are: an envelope written around a result never copies the result.
 
+mod read;
+
+pub use read::{CollectError, collect, read_body};
+
 use std::{
-    future::Future,
-    pin::{Pin, pin},
+    pin::Pin,
     task::{Context, Poll},
-    time::Duration,
 };
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use http_body::{Body as HttpBody, Frame, SizeHint};
-use http_body_util::BodyExt;
 use smallvec::SmallVec;
-use tokio::time::{Instant, timeout_at};
-
-use crate::error::{Code, Error};
 
 /// Whatever ended a stream before its time.
 pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
@@ -56,92 +54,6 @@ impl Body {
 
     pub fn is_empty(&self) -> bool {
         matches!(self, Body::Empty)
-    }
-}
-
-/// How much of a body is read, and for how long.
-#[derive(Debug, Clone, Copy)]
-pub struct ReadLimits {
-    pub max_bytes: usize,
-    /// From the first wait to the last byte.
-    pub timeout: Duration,
-}
-
-/// Reads a client's body. One that comes in one piece is passed on as it is.
-///
-/// # Errors
-/// `payload_too_large` (413) past the cap, 408 for a body that does not come in time, 400 for one
-/// that breaks off.
-pub async fn read<B>(mut body: B, limits: ReadLimits) -> Result<Bytes, Error>
-where
-    B: HttpBody<Data = Bytes> + Unpin,
-    B::Error: Into<BoxError>,
-{
-    let too_large = || {
-        let message = format!("the body is larger than {} bytes", limits.max_bytes);
-        Error::http(Code::PayloadTooLarge, 413, message)
-    };
-    if body.size_hint().lower() > limits.max_bytes as u64 {
-        return Err(too_large());
-    }
-    let mut deadline = None;
-    let mut whole = Whole::default();
-    loop {
-        // What is there already is taken without asking the clock.
-        let mut frame = pin!(body.frame());
-        let next = match std::future::poll_fn(|cx| Poll::Ready(frame.as_mut().poll(cx))).await {
-            Poll::Ready(next) => next,
-            Poll::Pending => {
-                let deadline = *deadline.get_or_insert_with(|| Instant::now() + limits.timeout);
-                timeout_at(deadline, frame).await.map_err(|_| {
-                    Error::http(Code::InvalidArgs, 408, "the body did not come in time")
-                })?
-            }
-        };
-        let Some(frame) = next else { return Ok(whole.bytes()) };
-        let frame = frame.map_err(|cause| {
-            Error::http(Code::InvalidArgs, 400, "the body broke off").with_cause(cause)
-        })?;
-        // Trailers say nothing that the gateway listens to.
-        if let Ok(data) = frame.into_data() {
-            whole.push(data);
-            if whole.len() > limits.max_bytes {
-                return Err(too_large());
-            }
-        }
-    }
-}
-
-/// Bytes gathered piece by piece; one piece alone is never copied.
-#[derive(Debug, Default)]
-pub struct Whole {
-    first: Bytes,
-    joined: BytesMut,
-}
-
-impl Whole {
-    pub fn push(&mut self, piece: Bytes) {
-        if !self.joined.is_empty() {
-            self.joined.extend_from_slice(&piece);
-        } else if self.first.is_empty() {
-            self.first = piece;
-        } else {
-            self.joined.reserve(self.first.len() + piece.len());
-            self.joined.extend_from_slice(&self.first);
-            self.joined.extend_from_slice(&piece);
-        }
-    }
-
-    pub fn len(&self) -> usize {
-        if self.joined.is_empty() { self.first.len() } else { self.joined.len() }
-    }
-
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
-
-    pub fn bytes(self) -> Bytes {
-        if self.joined.is_empty() { self.first } else { self.joined.freeze() }
     }
 }
 
@@ -233,6 +145,8 @@ impl HttpBody for Body {
 
 #[cfg(test)]
 mod tests {
+    use http_body_util::BodyExt;
+
     use super::*;
 
     #[tokio::test]

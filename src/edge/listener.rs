@@ -68,8 +68,7 @@ impl Listener {
     pub(super) fn inherit(fd: RawFd, config: &ListenConfig) -> Result<Self, ListenError> {
         // SAFETY: `fd` is open, since the kernel created it for this process when it received
         // the hand-over, and nothing closes it: pingora only keeps its number, to pass it on.
-        // It is owned by nobody else: `Sockets::bind` takes each number once, and forgets it
-        // for the one of the owned socket made here.
+        // It is owned by nobody else: `Sockets::bind` takes over each address only once.
         let socket = unsafe { StdListener::from_raw_fd(fd) };
         Self::of(socket, config)
             .map_err(|source| ListenError::Other { address: config.address, source })

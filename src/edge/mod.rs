@@ -3,7 +3,6 @@
 //! It knows paths, hosts and origins. It does not know keys, employees or MCP: what a request
 //! says is read further in.
 
-mod body;
 mod client_addr;
 mod connection;
 mod entrance;
@@ -20,7 +19,6 @@ mod tls;
 #[cfg(test)]
 mod tests;
 
-pub use body::read_body;
 pub use client_addr::TrustedProxies;
 pub use guard::{Guard, GuardConfig, GuardLayer};
 pub use listener::{ListenConfig, ListenError, Listener};

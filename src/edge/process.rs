@@ -4,6 +4,7 @@
 //! for, and for how long, is decided by `shutdown.rs`.
 
 use std::{
+    collections::HashSet,
     fmt,
     os::unix::{fs::FileTypeExt, net::UnixListener},
     path::{Path, PathBuf},
@@ -68,6 +69,8 @@ pub enum HostError<E: fmt::Display> {
 /// Where listeners come from: bound anew, or taken over.
 pub struct Sockets {
     fds: ListenFds,
+    /// Addresses whose socket has an owner in this process.
+    owned: HashSet<String>,
 }
 
 impl Sockets {
@@ -76,11 +79,17 @@ impl Sockets {
         let key = config.address.to_string();
         let inherited = self.fds.lock().get(&key).copied();
         let listener = match inherited {
-            Some(fd) => Listener::inherit(fd, config)?,
-            None => Listener::bind(config)?,
+            Some(fd) if !self.owned.contains(&key) => Listener::inherit(fd, config)?,
+            _ => Listener::bind(config)?,
         };
-        self.fds.lock().add(key, listener.raw_fd());
+        self.fds.lock().add(key.clone(), listener.raw_fd());
+        self.owned.insert(key);
         Ok(listener)
+    }
+
+    /// Closes what was taken over and is not wanted any more: nobody would accept there.
+    fn close_the_rest(&self) {
+        self.fds.lock().close_unclaimed(&self.owned);
     }
 }
 
@@ -165,8 +174,12 @@ where
         let state = self.state.clone();
         // On the blocking pool: pingora drops everything else when it ends, and waits for this.
         let _ = tokio::task::spawn_blocking(move || {
-            let started = hand_over(&state.config, &fds)
-                .and_then(|()| start(&mut Sockets { fds }).map_err(HostError::Start));
+            let started = hand_over(&state.config, &fds).and_then(|()| {
+                let mut sockets = Sockets { fds, owned: HashSet::new() };
+                let workers = start(&mut sockets).map_err(HostError::Start)?;
+                sockets.close_the_rest();
+                Ok(workers)
+            });
             match started {
                 Ok(workers) => workers.into_iter().for_each(Workers::join),
                 Err(error) => *state.failure.lock() = Some(error),
@@ -262,7 +275,19 @@ impl<E: fmt::Display + Send + 'static> Signals<E> {
     }
 }
 
-/// Whether a new process has made the socket that it waits at.
+/// Whether a new process waits at its socket. Without one pingora would end all the same, and
+/// nobody would serve.
 fn someone_waits(socket: &Path) -> bool {
-    std::fs::metadata(socket).is_ok_and(|found| found.file_type().is_socket())
+    const ACCEPTS: &str = "00010000";
+    if !std::fs::metadata(socket).is_ok_and(|found| found.file_type().is_socket()) {
+        return false;
+    }
+    // The file may be left over from a process that died while it waited. Connecting would be
+    // taken for the hand-over, so the kernel's table is asked instead.
+    let Ok(table) = std::fs::read_to_string("/proc/net/unix") else { return true };
+    table.lines().any(|line| {
+        let mut fields = line.split_ascii_whitespace();
+        let (flags, path) = (fields.nth(3), fields.next_back());
+        flags == Some(ACCEPTS) && path == socket.to_str()
+    })
 }

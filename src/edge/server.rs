@@ -174,7 +174,7 @@ where
     let (senders, receivers): (Vec<_>, Vec<_>) =
         (0..workers).map(|_| mpsc::unbounded_channel()).unzip();
     let shared = Arc::new(Shared {
-        slots: Arc::new(Semaphore::new(config.max_connections)),
+        slots: Arc::new(Semaphore::new(config.max_connections.min(Semaphore::MAX_PERMITS))),
         loads: (0..workers).map(|_| AtomicUsize::new(0)).collect(),
         senders,
         stats: stats.clone(),

@@ -126,6 +126,8 @@ impl Shutdown {
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::disallowed_methods, reason = "tasks of a test end with its runtime")]
+
     use super::*;
 
     #[tokio::test(start_paused = true)]

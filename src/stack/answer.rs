@@ -8,10 +8,9 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::{HeaderMap, StatusCode, header as http_header};
-use http_body_util::BodyExt;
 
 use crate::{
-    body::{Body, Whole},
+    body::{self, Body, CollectError},
     dialect::{jsonrpc, south},
     error::{Code, Error, Next},
     json::{self, Doc, Kind, Value},
@@ -57,30 +56,17 @@ pub(crate) fn failure(upstream: &str, what: &str) -> Error {
 }
 
 /// Reads a whole body up to a cap. One piece is passed on as it is.
-pub(crate) async fn collect(mut body: Body, cap: usize, upstream: &str) -> Result<Bytes, Error> {
-    let too_large = || {
-        Error::new(
+pub(crate) async fn collect(body: Body, cap: usize, upstream: &str) -> Result<Bytes, Error> {
+    body::collect(body, cap).await.map_err(|error| match error {
+        CollectError::TooLarge => Error::new(
             Code::PayloadTooLarge,
             format!("the answer of `{upstream}` is larger than {cap} bytes"),
         )
         .with_kind("response_too_large")
         .with_unknown_outcome()
-        .from_upstream()
-    };
-    if body.len().is_some_and(|len| len > cap as u64) {
-        return Err(too_large());
-    }
-    let mut whole = Whole::default();
-    while let Some(frame) = body.frame().await {
-        let frame = frame.map_err(|cause| broken(upstream, cause))?;
-        // Trailers say nothing that the gateway listens to.
-        let Ok(data) = frame.into_data() else { continue };
-        whole.push(data);
-        if whole.len() > cap {
-            return Err(too_large());
-        }
-    }
-    Ok(whole.bytes())
+        .from_upstream(),
+        CollectError::Failed(cause) => broken(upstream, cause),
+    })
 }
 
 /// The connection ended before the answer did.

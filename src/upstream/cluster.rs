@@ -25,7 +25,7 @@ use pingora_load_balancing::{
     Backend, Backends, Extensions, LoadBalancer, discovery::ServiceDiscovery, selection::RoundRobin,
 };
 use smallvec::SmallVec;
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout};
 
 use super::{
     endpoint::{Endpoint, EndpointError},
@@ -44,7 +44,7 @@ pub struct ClusterConfig {
     pub endpoints: Vec<Endpoint>,
     /// What calls will put behind the endpoints' paths.
     pub suffixes: &'static [&'static str],
-    /// For TCP and for TLS, each. Default 5 s.
+    /// From the first packet to the end of the TLS handshake; for look-ups too. Default 5 s.
     pub connect_timeout: Duration,
     /// How long an unused connection is kept. Servers commonly close theirs after 60 s or more,
     /// so the default is 55 s.
@@ -116,7 +116,6 @@ pub struct Cluster {
 /// The addresses in use; pingora asks it for them, cores read them.
 struct Directory {
     endpoints: Vec<Arc<Endpoint>>,
-    connect_timeout: Duration,
     known: Mutex<HashMap<(usize, SocketAddr), Arc<Peer>>>,
     peers: ArcSwap<Vec<Arc<Peer>>>,
 }
@@ -141,7 +140,6 @@ impl Cluster {
         }
         let directory = Arc::new(Directory {
             endpoints: config.endpoints.iter().cloned().map(Arc::new).collect(),
-            connect_timeout: config.connect_timeout,
             known: Mutex::default(),
             peers: ArcSwap::default(),
         });
@@ -217,11 +215,15 @@ impl Cluster {
 
     /// Looks the names up if nothing is known of them yet.
     pub(super) async fn resolve(&self) -> Result<(), Error> {
-        let _turn = self.updating.lock().await;
-        if !self.directory.peers.load().is_empty() {
-            return Ok(());
-        }
-        match tokio::time::timeout(self.config.connect_timeout, self.balancer.update()).await {
+        let resolved = async {
+            let _turn = self.updating.lock().await;
+            if self.directory.peers.load().is_empty() {
+                self.balancer.update().await
+            } else {
+                Ok(())
+            }
+        };
+        match timeout(self.config.connect_timeout, resolved).await {
             Ok(Ok(())) => Ok(()),
             Ok(Err(error)) => Err(self.scene(None).unresolved(error)),
             Err(late) => Err(self.scene(None).unresolved(late)),
@@ -230,14 +232,17 @@ impl Cluster {
 
     /// Looks the names up again; what was known stays when that fails.
     pub(super) async fn refresh(&self) {
-        let _turn = self.updating.lock().await;
-        if let Err(error) = self.balancer.update().await {
-            tracing::warn!(
-                upstream = %self.config.name,
-                error = %error,
-                "The names of an upstream cannot be resolved."
-            );
-        }
+        let refreshed = async {
+            let _turn = self.updating.lock().await;
+            self.balancer.update().await
+        };
+        let problem = match timeout(self.config.resolve_interval, refreshed).await {
+            Ok(Ok(())) => return,
+            Ok(Err(error)) => error.to_string(),
+            Err(late) => late.to_string(),
+        };
+        let upstream = &self.config.name;
+        tracing::warn!(%upstream, %problem, "The names of an upstream cannot be resolved.");
     }
 
     pub(super) async fn check(&self) {
@@ -288,7 +293,6 @@ impl Directory {
             let sni = if endpoint.is_tls() { endpoint.host().to_string() } else { String::new() };
             let mut dial = HttpPeer::new(address, endpoint.is_tls(), sni);
             dial.group_key = id;
-            dial.options.connection_timeout = Some(self.connect_timeout);
             dial.options.alpn = ALPN::H2H1;
             Arc::new(Peer { id, endpoint: endpoint.clone(), dial, ejected_until: 0.into() })
         });

@@ -19,6 +19,7 @@ use hyper::client::conn::{http1, http2};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use parking_lot::Mutex;
 use pingora::protocols::{ALPN, Stream};
+use tokio::time::timeout;
 
 use super::{
     cluster::{Cluster, Peer},
@@ -116,11 +117,17 @@ impl Connector {
         let Some(transport) = self.transport.of(peer.endpoint.is_tls()) else {
             return Err(scene.unsendable("the roots were not loaded".to_owned()));
         };
-        let stream = match transport.new_stream(&peer.dial).await {
-            Ok(stream) => stream,
-            Err(error) => {
+        // Not pingora's own timeouts: their thread wakes up a hundred times a second for ever.
+        let limit = cluster.config().connect_timeout;
+        let stream = match timeout(limit, transport.new_stream(&peer.dial)).await {
+            Ok(Ok(stream)) => stream,
+            Ok(Err(error)) => {
                 cluster.eject(peer);
                 return Err(scene.connect(error));
+            }
+            Err(late) => {
+                cluster.eject(peer);
+                return Err(scene.connect_late(late));
             }
         };
         cluster.restore(peer);
@@ -162,6 +169,13 @@ impl Connector {
         let pool = pools.entry(peer).or_default();
         if pool.idle.len() < config.pool_size {
             pool.idle.push(Idle { connection, since, keep });
+        }
+    }
+
+    /// Lets go of a shared connection that took a call and did not send it.
+    pub fn forget_shared(&self, peer: &Peer) {
+        if let Some(pool) = self.pools.lock().get_mut(&peer.id) {
+            pool.shared = None;
         }
     }
 

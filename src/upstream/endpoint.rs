@@ -1,6 +1,6 @@
 //! One URL of an upstream, taken apart once so that no call has to.
 
-use std::{fmt, net::IpAddr, sync::Arc};
+use std::{borrow::Cow, fmt, net::IpAddr, sync::Arc};
 
 use http::{HeaderValue, Uri, uri};
 use smallvec::SmallVec;
@@ -95,10 +95,10 @@ impl Endpoint {
     }
 
     /// The target of a suffix; `None` when the two make no path.
-    pub(super) fn target(&self, suffix: &'static str) -> Option<Target> {
+    pub(super) fn target(&self, suffix: &'static str) -> Option<Cow<'_, Target>> {
         match self.targets.iter().find(|(known, _)| *known == suffix) {
-            Some((_, target)) => Some(target.clone()),
-            None => self.build(suffix),
+            Some((_, target)) => Some(Cow::Borrowed(target)),
+            None => self.build(suffix).map(Cow::Owned),
         }
     }
 
@@ -203,7 +203,7 @@ mod tests {
     #[test]
     fn a_redirect_stays_at_the_origin_or_is_none() {
         let endpoint = Endpoint::parse("http://h:8/mcp").unwrap();
-        let from = endpoint.target("").unwrap().absolute;
+        let from = endpoint.target("").unwrap().absolute.clone();
         let to = |location| endpoint.same_origin(&from, location).map(|path| path.to_string());
         assert_eq!(to("/mcp/"), Some("/mcp/".into()));
         assert_eq!(to("mcp2?x=1"), Some("/mcp2?x=1".into()));

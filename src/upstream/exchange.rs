@@ -120,7 +120,13 @@ async fn deliver_to(
                 let request = message.h1(peer, target);
                 on_own(core, cluster, peer, connection, request).await
             }
-            Lease::Shared(sender) => on_shared(cluster, peer, sender, message.h2(target)).await,
+            Lease::Shared(sender) => {
+                let sent = on_shared(cluster, peer, sender, message.h2(target)).await;
+                if matches!(sent, Sent::Unsent(..)) {
+                    core.forget_shared(peer);
+                }
+                sent
+            }
         };
         match sent {
             Sent::Answered(response) => return Ok(Ok(response)),
@@ -201,8 +207,8 @@ async fn follow(
 
 fn redirect(peer: &Peer, suffix: &'static str, headers: &HeaderMap) -> Option<Target> {
     let location = headers.get(header::LOCATION)?.to_str().ok()?;
-    let from = peer.endpoint.target(suffix)?.absolute;
-    peer.endpoint.target_of(peer.endpoint.same_origin(&from, location)?)
+    let from = peer.endpoint.target(suffix)?;
+    peer.endpoint.target_of(peer.endpoint.same_origin(&from.absolute, location)?)
 }
 
 /// Refuses what is no answer to a call, and takes the coding off what is one.

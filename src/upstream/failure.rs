@@ -6,6 +6,7 @@
 use std::{error::Error as StdError, fmt, io, sync::Arc};
 
 use pingora::ErrorType;
+use tokio::time::error::Elapsed;
 
 use super::endpoint::Endpoint;
 use crate::error::{Code, Error};
@@ -75,9 +76,6 @@ impl Scene<'_> {
     pub fn connect(self, error: pingora::BError) -> Error {
         let (kind, says) = match error.etype() {
             ErrorType::ConnectRefused => ("connection_refused", "refused the connection"),
-            ErrorType::ConnectTimedout | ErrorType::TLSHandshakeTimedout => {
-                ("timeout", "did not take the connection in time")
-            }
             ErrorType::ConnectNoRoute => ("no_route", "cannot be reached"),
             ErrorType::TLSHandshakeFailure
             | ErrorType::TLSWantX509Lookup
@@ -86,6 +84,11 @@ impl Scene<'_> {
             _ => ("connect", "cannot be reached"),
         };
         self.error(says, kind, false, error)
+    }
+
+    /// Nor did it in time.
+    pub fn connect_late(self, late: Elapsed) -> Error {
+        self.error("did not take the connection in time", "timeout", false, late)
     }
 
     /// No address is known: nothing was sent.

@@ -6,9 +6,9 @@
 use std::{net::SocketAddr, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
-use pingora::upstreams::peer::HttpPeer;
+use pingora::{ErrorType, upstreams::peer::HttpPeer};
 use pingora_load_balancing::{Backend, health_check::HealthCheck};
-use tokio::time::{Instant, MissedTickBehavior};
+use tokio::time::{Instant, MissedTickBehavior, timeout};
 
 use super::{
     cluster::{Cluster, address_of},
@@ -48,9 +48,11 @@ impl TcpCheck {
     }
 
     async fn dial(&self, address: SocketAddr) -> pingora::Result<()> {
-        let mut peer = HttpPeer::new(address, false, String::new());
-        peer.options.connection_timeout = Some(self.timeout);
-        self.transport.plain().new_stream(&peer).await.map(drop)
+        let peer = HttpPeer::new(address, false, String::new());
+        match timeout(self.timeout, self.transport.plain().new_stream(&peer)).await {
+            Ok(dialed) => dialed.map(drop),
+            Err(_) => Err(pingora::Error::new(ErrorType::ConnectTimedout)),
+        }
     }
 }
 

@@ -105,6 +105,15 @@ async fn a_body_over_the_cap_is_a_413() {
 }
 
 #[tokio::test]
+async fn a_client_that_sends_far_too_much_can_still_read_why_it_was_refused() {
+    let gate = gate(1, ServerConfig::default());
+    let mut client = Client::connect(&gate).await;
+    let (head, _) = client.ask("/", &"x".repeat(3_000_000)).await;
+    assert!(head.starts_with("HTTP/1.1 413 "), "{head}");
+    assert_eq!(client.ask("/", "more").await.1, "more", "and may go on");
+}
+
+#[tokio::test]
 async fn a_head_over_the_cap_is_a_431() {
     let gate = gate(1, ServerConfig { max_header_bytes: 8192, ..ServerConfig::default() });
     let mut client = Client::connect(&gate).await;

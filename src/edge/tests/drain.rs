@@ -1,5 +1,8 @@
 //! The end: nothing new, nothing dropped.
 
+use http_body_util::{BodyExt, Empty};
+use hyper::client::conn::http2;
+use hyper_util::rt::{TokioExecutor, TokioIo};
 use tokio::time::Instant;
 
 use super::*;
@@ -19,6 +22,25 @@ async fn a_call_under_way_is_finished_while_new_connections_are_refused() {
     assert!(head.contains("connection: close"), "{head}");
     assert!(busy.ends_within(ms(100)).await);
     assert_eq!(drain.await.unwrap(), Drained::Clean);
+}
+
+#[tokio::test]
+async fn http_2_finishes_what_it_took_on_and_takes_on_nothing_more() {
+    let gate = gate(1, ServerConfig::default());
+    let stream = TcpStream::connect(gate.address).await.unwrap();
+    let (mut sender, driver) =
+        http2::handshake(TokioExecutor::new(), TokioIo::new(stream)).await.unwrap();
+    let driver = tokio::spawn(driver);
+    let request = || Request::get("http://h/slow").body(Empty::<Bytes>::new()).unwrap();
+    let call = sender.send_request(request());
+    tokio::time::sleep(ms(50)).await;
+    let shutdown = gate.shutdown.clone();
+    let drain = tokio::spawn(async move { shutdown.drain(ms(0), ms(2000)).await });
+    let answer = call.await.unwrap().into_body().collect().await.unwrap();
+    assert_eq!(answer.to_bytes(), "late");
+    assert_eq!(drain.await.unwrap(), Drained::Clean);
+    driver.await.unwrap().unwrap();
+    assert!(sender.send_request(request()).await.is_err());
 }
 
 #[tokio::test]

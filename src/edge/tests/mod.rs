@@ -19,7 +19,10 @@ use tokio::{
 use tower::util::BoxCloneSyncService;
 
 use super::*;
-use crate::{body::Body, error::Form};
+use crate::{
+    body::{Body, read_body},
+    error::Form,
+};
 
 type Stack = BoxCloneSyncService<Request<Incoming>, Response<Body>, Infallible>;
 

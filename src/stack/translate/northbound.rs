@@ -24,7 +24,7 @@ use super::{
     north_reply,
 };
 use crate::{
-    body::{self, Body, BoxError, ReadLimits},
+    body::{self, Body, BoxError},
     clock::Clock,
     dialect::{
         jsonrpc::{self, Message},
@@ -347,8 +347,7 @@ impl Front {
         B::Error: Into<BoxError> + Send,
     {
         let config = &self.layer.config;
-        let limits = ReadLimits { max_bytes: config.max_body, timeout: config.body_timeout };
-        let bytes = body::read(body, limits).await?;
+        let bytes = body::read_body(body, config.max_body, config.body_timeout).await?;
         self.exchange.facts().bytes_in = bytes.len() as u64;
         Ok(bytes)
     }
