@@ -2,5 +2,9 @@
 
 #![allow(clippy::panic, clippy::unwrap_used, reason = "a test fails by panicking")]
 
+mod id_echo;
+mod message_shape;
+mod negotiation;
 mod shipped;
+mod support;
 mod tidy;
