@@ -76,6 +76,12 @@ impl Request {
         self.without(name).header(name, value)
     }
 
+    /// Sends another body under the same headers.
+    pub fn with_body(mut self, body: impl Into<Vec<u8>>) -> Self {
+        self.body = body.into();
+        self
+    }
+
     pub fn at(mut self, path: &str) -> Self {
         path.clone_into(&mut self.path);
         self
