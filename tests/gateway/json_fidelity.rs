@@ -5,9 +5,7 @@ use std::{fmt::Write, time::Duration};
 
 use tokio::time::Instant;
 
-use crate::support::{
-    Answer, ECHO, Gateway, LITE_OK, OK, Reply, Request, Speaks, Upstream, upstream::Received,
-};
+use crate::support::{Answer, ECHO, Gateway, LITE_OK, OK, Reply, Request, Speaks, Upstream};
 
 const META: &str = r#""_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{}}"#;
 
@@ -43,15 +41,6 @@ fn ok(speaks: Speaks) -> Answer {
     }
 }
 
-/// The arguments of a received call, as they were written.
-fn arguments(speaks: Speaks, call: &Received) -> String {
-    let path: &[&str] = match speaks {
-        Speaks::Lite => &["arguments"],
-        _ => &["params", "arguments"],
-    };
-    call.member(path).unwrap()
-}
-
 /// Everything that a careless reader changes.
 fn payload(size: usize) -> String {
     let text = "é\u{1f30d}x\\n".repeat(size / 8);
@@ -85,7 +74,7 @@ fn arguments_and_results_pass_unchanged_between_all_dialects() {
             let reply = call(dialect, &members).ask(&gateway);
             assert_eq!(reply.status, 200, "{dialect} to {speaks:?}, {shown}: {}", reply.text());
             let sent = upstream.calls().pop().unwrap();
-            assert!(arguments(speaks, &sent) == *payload, "{dialect} to {speaks:?}, {shown}");
+            assert!(sent.arguments() == *payload, "{dialect} to {speaks:?}, {shown}");
             assert!(sent.text().contains(r#""x-own":{"b":1.0,"a":[1E400]}"#), "{dialect}");
             assert!(reply.text().contains(&inner), "{dialect} from {speaks:?}, {shown}");
         }
@@ -193,7 +182,7 @@ fn depth_is_bounded_and_answered_at_once() {
     for dialect in NORTH {
         assert_eq!(check(dialect, &flat).status, 200, "{dialect}");
         let sent = upstream.calls().pop().unwrap();
-        assert_eq!(sent.member(&["params", "arguments"]).unwrap().len(), flat.len());
+        assert_eq!(sent.arguments().len(), flat.len());
     }
     assert_eq!(Request::handshake(ECHO).ask(&gateway).status, 200);
 }

@@ -66,6 +66,12 @@ impl Received {
         member(self.text(), path)
     }
 
+    /// The arguments of a call, as they were written.
+    pub fn arguments(&self) -> String {
+        let standard = self.member(&["params", "arguments"]);
+        standard.or_else(|| self.member(&["arguments"])).unwrap()
+    }
+
     /// The JSON-RPC method, or the path's end where there is none.
     pub fn method(&self) -> String {
         let named = self.member(&["method"]).and_then(|raw| serde_json::from_str(&raw).ok());
@@ -185,6 +191,20 @@ impl Answer {
     pub fn stepwise(mut self, signal: &Signal) -> Self {
         let until = || Piece::Until(signal.clone());
         self.pieces = self.pieces.into_iter().flat_map(|piece| [until(), piece]).collect();
+        self
+    }
+
+    /// Waits before each piece.
+    pub fn every(mut self, time: Duration) -> Self {
+        let pause = || Piece::Pause(time);
+        self.pieces = self.pieces.into_iter().flat_map(|piece| [pause(), piece]).collect();
+        self
+    }
+
+    /// Waits before the last piece.
+    pub fn paused_before_last(mut self, by: Duration) -> Self {
+        let last = self.pieces.len().saturating_sub(1);
+        self.pieces.insert(last, Piece::Pause(by));
         self
     }
 
