@@ -90,7 +90,6 @@ fn a_401_carries_a_challenge_on_every_path() {
             Request::handshake(ECHO),
             Request::handshake(ECHO).at("/mcp"),
             Request::handshake(ECHO).at("/mcp/http"),
-            Request::handshake(ECHO).at("/mcp/no-such"),
             lite("tools/call"),
             lite("tools/list"),
             lite("tools/call").at("/mcp/tools/call"),

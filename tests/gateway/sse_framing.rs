@@ -19,7 +19,7 @@ fn each(answer: Answer, check: impl Fn(&Reply)) {
         assert_eq!((reply.status, reply.id().as_deref()), (200, Some("1")), "{}", reply.text());
         check(&reply);
         assert_eq!(upstream.calls().len(), 1);
-        gateway.audited("the call", |record| record["tool"] == "up__echo");
+        gateway.audited("the call", |record| record["tool"] == "up/echo");
     }
 }
 

@@ -112,7 +112,7 @@ fn a_handshake_client_that_leaves_cancels_nothing() {
     client.send(&Request::handshake(SLOW_BEFORE).header("Mcp-Session-Id", &session));
     wait_for("the call is there", SOON, || upstream.calls().len() == 1);
     drop(client);
-    gateway.audited("the call that ran to its end", |record| record["tool"] == "up__slow");
+    gateway.audited("the call that ran to its end", |record| record["tool"] == "up/slow");
     std::thread::sleep(Duration::from_millis(400));
     assert_eq!((upstream.hang_ups(), upstream.of("notifications/cancelled").len()), (0, 0));
 }

@@ -244,6 +244,7 @@ struct State {
     idle_close: Mutex<Option<Duration>>,
     /// Connections that the other side closed while it waited for an answer.
     hang_ups: AtomicUsize,
+    connections: AtomicUsize,
     stopped: AtomicBool,
 }
 
@@ -269,6 +270,7 @@ impl Upstream {
             received: Mutex::default(),
             idle_close: Mutex::default(),
             hang_ups: AtomicUsize::new(0),
+            connections: AtomicUsize::new(0),
             stopped: AtomicBool::new(false),
         });
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -280,7 +282,11 @@ impl Upstream {
                     break;
                 }
                 let (state, stream) = (serving.clone(), stream.unwrap());
-                thread::spawn(move || state.serve(stream, number));
+                state.connections.fetch_add(1, Ordering::Relaxed);
+                thread::spawn(move || {
+                    state.serve(stream, number);
+                    state.connections.fetch_sub(1, Ordering::Relaxed);
+                });
             }
         });
         Self { address, state }
@@ -321,6 +327,11 @@ impl Upstream {
     /// Requests of a method.
     pub fn of(&self, method: &str) -> Vec<Received> {
         self.received().into_iter().filter(|request| request.method() == method).collect()
+    }
+
+    /// Connections that are open.
+    pub fn connections(&self) -> usize {
+        self.state.connections.load(Ordering::Relaxed)
     }
 
     pub fn hang_ups(&self) -> usize {
