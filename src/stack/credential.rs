@@ -12,7 +12,7 @@ use std::{
 };
 
 use futures_util::future::Either;
-use http::{HeaderName, HeaderValue, Request, Response};
+use http::{HeaderMap, HeaderName, HeaderValue, Request, Response, header as http_header};
 use pin_project_lite::pin_project;
 use secrecy::ExposeSecret;
 use tower::{Layer, Service};
@@ -108,11 +108,7 @@ where
 
 fn outgoing(mut hop: Hop) -> Result<Outgoing, Error> {
     let upstream = hop.upstream.clone();
-    for name in &upstream.forward {
-        for value in hop.client_headers.get_all(name) {
-            hop.headers.append(name, value.clone());
-        }
-    }
+    forward(&mut hop, &upstream.forward)?;
     let trace_id = hop.exchange.facts().trace.trace_id_hex();
     if let Ok(value) = HeaderValue::try_from(trace_id) {
         hop.headers.insert(header::TRACE_ID, value);
@@ -142,19 +138,46 @@ fn outgoing(mut hop: Hop) -> Result<Outgoing, Error> {
     Ok(Outgoing { cluster: upstream.cluster.clone(), suffix: hop.path, request })
 }
 
+/// Takes over what the client sent under the names that the operator lists, but for what the
+/// client itself says ends with its own connection (RFC 9110, 7.6.1).
+fn forward(hop: &mut Hop, names: &[HeaderName]) -> Result<(), Error> {
+    for name in names {
+        if of_one_hop(name, &hop.client_headers) {
+            continue;
+        }
+        for value in hop.client_headers.get_all(name) {
+            if !value.as_bytes().iter().all(|b| matches!(b, b'\t' | 0x20..0x7f)) {
+                return Err(broken(name));
+            }
+            hop.headers.append(name, value.clone());
+        }
+    }
+    Ok(())
+}
+
+fn of_one_hop(name: &HeaderName, headers: &HeaderMap) -> bool {
+    headers
+        .get_all(http_header::CONNECTION)
+        .iter()
+        .flat_map(|value| value.as_bytes().split(|b| *b == b','))
+        .any(|listed| listed.trim_ascii().eq_ignore_ascii_case(name.as_str().as_bytes()))
+}
+
+fn broken(name: &HeaderName) -> Error {
+    let message = format!("the value for the header {name} cannot stand in a header");
+    Error::new(Code::PermissionDenied, message).with_reason("header_value_broken")
+}
+
 /// A header's value. One that would break the header is refused, not cleaned.
 fn value(
     source: &HeaderSource,
     hop: &Hop,
     name: &HeaderName,
 ) -> Result<Option<HeaderValue>, Error> {
-    let broken = || {
-        let message = format!("the value for the header {name} cannot stand in a header");
-        Error::new(Code::PermissionDenied, message).with_reason("header_value_broken")
-    };
     match source {
         HeaderSource::Secret(secret) => {
-            let mut value = HeaderValue::try_from(secret.expose_secret()).map_err(|_| broken())?;
+            let mut value =
+                HeaderValue::try_from(secret.expose_secret()).map_err(|_| broken(name))?;
             value.set_sensitive(true);
             Ok(Some(value))
         }
@@ -164,9 +187,9 @@ fn value(
                 return Ok(None);
             }
             if !text.bytes().all(|b| (0x20..0x7f).contains(&b)) {
-                return Err(broken());
+                return Err(broken(name));
             }
-            HeaderValue::try_from(text).map(Some).map_err(|_| broken())
+            HeaderValue::try_from(text).map(Some).map_err(|_| broken(name))
         }
     }
 }

@@ -25,6 +25,9 @@ use crate::{
     },
 };
 
+/// The scheme alone would be no challenge: RFC 6750, section 3, wants a parameter with it.
+const CHALLENGE: HeaderValue = HeaderValue::from_static("Bearer realm=\"hangu\"");
+
 /// How a refused `tools/call` of a visible tool is told on standard MCP.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum ToolsCallErrors {
@@ -162,7 +165,7 @@ fn respond(
         }
     }
     if status == 401 && !headers.contains_key(http_header::WWW_AUTHENTICATE) {
-        headers.insert(http_header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+        headers.insert(http_header::WWW_AUTHENTICATE, CHALLENGE);
     }
     if facts.idempotency == Some("replayed") {
         headers.insert(header::IDEMPOTENCY_REPLAYED, HeaderValue::from_static("true"));
