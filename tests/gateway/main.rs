@@ -2,5 +2,7 @@
 
 #![allow(clippy::panic, clippy::unwrap_used, reason = "a test fails by panicking")]
 
+mod demo;
+mod process_support;
 mod shipped;
 mod tidy;
