@@ -3,6 +3,11 @@
 #![allow(clippy::panic, clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod demo;
+mod header_trust;
+mod idempotency;
 mod process_support;
+mod rate_limit;
 mod shipped;
+mod tenant_filter;
 mod tidy;
+mod tool_naming;

@@ -34,6 +34,8 @@ pub const PATIENCE: Duration = Duration::from_secs(10);
 pub struct Setup {
     /// More top-level keys of `hangu.yaml`.
     config: String,
+    /// More callers than those there are always.
+    callers: String,
     upstreams: String,
     policies: Vec<(&'static str, String)>,
     env: Vec<(&'static str, String)>,
@@ -84,6 +86,7 @@ impl Setup {
         ];
         Self {
             config: String::new(),
+            callers: String::new(),
             upstreams: String::new(),
             policies: vec![
                 ("directory.yaml", DIRECTORY.to_owned()),
@@ -117,6 +120,11 @@ impl Setup {
         self
     }
 
+    pub fn caller(mut self, entry: &str) -> Self {
+        self.callers += &format!("  {entry}\n");
+        self
+    }
+
     /// A policy file, in the place of one of the same name.
     pub fn policy(mut self, file: &'static str, text: &str) -> Self {
         self.policies.retain(|(name, _)| *name != file);
@@ -144,8 +152,8 @@ impl Setup {
         let upstreams = if self.upstreams.is_empty() { "  {}\n" } else { &self.upstreams };
         let text = format!(
             "version: hangu/v1\nlisten: 127.0.0.1:0\nadmin: {{ listen: 127.0.0.1:0 }}\nworkers: 2\n\
-             {}{CALLERS}upstreams:\n{upstreams}",
-            self.config
+             {}{CALLERS}{}upstreams:\n{upstreams}",
+            self.config, self.callers
         );
         fs::write(dir.path().join("hangu.yaml"), text).unwrap();
         Home { dir: Arc::new(dir), env: self.env.clone(), file_blocks: self.file_blocks }
