@@ -110,6 +110,12 @@ fn outgoing(mut hop: Hop) -> Result<Outgoing, Error> {
     let upstream = hop.upstream.clone();
     for name in &upstream.forward {
         for value in hop.client_headers.get_all(name) {
+            if !value.as_bytes().iter().all(|b| matches!(b, b'\t' | b' '..=b'~')) {
+                let message = format!("the header {name} is not printable ASCII");
+                return Err(
+                    Error::new(Code::InvalidArgs, message).with_reason("header_value_broken")
+                );
+            }
             hop.headers.append(name, value.clone());
         }
     }

@@ -7,6 +7,7 @@ mod header_trust;
 mod idempotency;
 mod process_support;
 mod rate_limit;
+mod sessions;
 mod shipped;
 mod tenant_filter;
 mod tidy;
