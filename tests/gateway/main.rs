@@ -3,6 +3,7 @@
 #![allow(clippy::panic, clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod demo;
+mod failures;
 mod header_trust;
 mod idempotency;
 mod process_support;

@@ -6,6 +6,7 @@ mod http;
 mod upstream;
 
 use std::{
+    collections::{HashMap, HashSet},
     fs,
     io::{BufRead, BufReader},
     net::SocketAddr,
@@ -39,7 +40,8 @@ pub struct Setup {
     upstreams: String,
     policies: Vec<(&'static str, String)>,
     env: Vec<(&'static str, String)>,
-    /// A limit on the size of the files it writes, in blocks of 1024 bytes.
+    admin: SocketAddr,
+    /// A limit on the size of the files it writes, in blocks of 512 bytes.
     file_blocks: Option<u32>,
 }
 
@@ -93,6 +95,7 @@ impl Setup {
                 ("platform.yaml", ALLOW_MEMBERS.to_owned()),
             ],
             env: env.map(|(name, value)| (name, value.to_owned())).into(),
+            admin: SocketAddr::from(([127, 0, 0, 1], 0)),
             file_blocks: None,
         }
     }
@@ -137,6 +140,11 @@ impl Setup {
         self
     }
 
+    pub fn admin(mut self, address: SocketAddr) -> Self {
+        self.admin = address;
+        self
+    }
+
     pub fn file_blocks(mut self, blocks: u32) -> Self {
         self.file_blocks = Some(blocks);
         self
@@ -151,9 +159,9 @@ impl Setup {
         }
         let upstreams = if self.upstreams.is_empty() { "  {}\n" } else { &self.upstreams };
         let text = format!(
-            "version: hangu/v1\nlisten: 127.0.0.1:0\nadmin: {{ listen: 127.0.0.1:0 }}\nworkers: 2\n\
+            "version: hangu/v1\nlisten: 127.0.0.1:0\nadmin: {{ listen: \"{}\" }}\nworkers: 2\n\
              {}{CALLERS}{}upstreams:\n{upstreams}",
-            self.config, self.callers
+            self.admin, self.config, self.callers
         );
         fs::write(dir.path().join("hangu.yaml"), text).unwrap();
         Home { dir: Arc::new(dir), env: self.env.clone(), file_blocks: self.file_blocks }
@@ -222,17 +230,19 @@ pub fn records(text: &str) -> Vec<Value> {
         serde_json::from_str(line).unwrap_or_else(|error| panic!("{error} in the line {line:?}"))
     };
     let records: Vec<Value> = whole.lines().map(read).collect();
-    let mut last: Option<&Value> = None;
+    // Of each chain the last hash and number; a chain begins at a record of another one.
+    let mut chains: HashMap<&str, (&str, u64)> = HashMap::new();
+    let mut hashes = HashSet::from(["0".repeat(64)]);
     for (line, record) in whole.lines().zip(&records) {
-        let hash = record["chain"]["hash"].as_str().unwrap();
+        let text = |name: &str| record["chain"][name].as_str().unwrap();
+        let (hash, prev) = (text("hash"), text("prev"));
         assert_eq!(digest(line, record), hash, "the hash of {line}");
-        if let Some(last) = last {
-            assert_eq!(record["chain"]["prev"], last["chain"]["hash"], "before {line}");
-            if record["chain"]["id"] == last["chain"]["id"] {
-                assert_eq!(record["seq"].as_u64(), last["seq"].as_u64().map(|seq| seq + 1));
-            }
+        let seq = record["seq"].as_u64().unwrap();
+        match chains.insert(text("id"), (hash, seq)) {
+            Some((last, number)) => assert_eq!((prev, seq), (last, number + 1), "{line}"),
+            None => assert!(hashes.contains(prev) && seq == 1, "{line}"),
         }
-        last = Some(record);
+        hashes.insert(hash.to_owned());
     }
     records
 }
