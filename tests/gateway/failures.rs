@@ -126,9 +126,8 @@ fn a_provider_that_was_never_listed_is_said_to_be_one() {
         .start();
     for dialect in Dialect::ALL {
         // Whoever asks for all gets what there is.
-        let (answer, took) = timed(|| {
-            gateway.client("/mcp", dialect).send("tools/list", json!({}))
-        });
+        let (answer, took) =
+            timed(|| gateway.client("/mcp", dialect).send("tools/list", json!({})));
         assert!(took < Duration::from_secs(4), "{took:?}");
         assert_eq!(answer.status, 200, "{answer:?}");
         assert_eq!(
@@ -198,9 +197,8 @@ fn nothing_is_answered_from_a_catalog_that_is_not_there_yet() {
 #[test]
 fn a_provider_that_comes_back_is_used_again() {
     let address = free_address();
-    let gateway = Setup::new()
-        .upstream_at("up", &format!("http://{address}/mcp"), "timeout: 1s", "")
-        .start();
+    let gateway =
+        Setup::new().upstream_at("up", &format!("http://{address}/mcp"), "timeout: 1s", "").start();
     let client = gateway.client("/mcp/up", Dialect::Modern);
     assert_eq!(client.call("echo", json!({})).word(), "external_service_error");
     let mut up = Upstream::at(address, &tools());
@@ -221,14 +219,13 @@ fn an_endpoint_that_speaks_something_else_is_named_for_what_it_is() {
             .then(|| Answer::json(404, &json!({ "error": "no such path" })))
     });
     html.on(|_| Some(Answer::body(200, "text/html", "<html><title>Sign in</title></html>")));
-    let gateway = Setup::new()
-        .upstream("rest", &rest, "", "")
-        .upstream("page", &html, "", "")
-        .start();
+    let gateway =
+        Setup::new().upstream("rest", &rest, "", "").upstream("page", &html, "", "").start();
     for dialect in Dialect::ALL {
-        for (upstream, words) in
-            [("rest", &["REST endpoint", "`dialect: mcp-lite`"][..]), ("page", &["`page` answered with a web page"])]
-        {
+        for (upstream, words) in [
+            ("rest", &["REST endpoint", "`dialect: mcp-lite`"][..]),
+            ("page", &["`page` answered with a web page"]),
+        ] {
             let client = gateway.client(&format!("/mcp/{upstream}"), dialect);
             for answer in [client.call("echo", json!({})), client.send("tools/list", json!({}))] {
                 let fault = answer.fault();
@@ -302,9 +299,9 @@ fn a_killed_gateway_has_written_what_it_answered() {
         for answer in &answers {
             assert_eq!(answer.word(), "ok", "{answer:?}");
             let trace = answer.header("x-trace-id").unwrap();
-            let intent = records.iter().any(|record| {
-                record["event"] == "intent" && record["traceId"] == trace
-            });
+            let intent = records
+                .iter()
+                .any(|record| record["event"] == "intent" && record["traceId"] == trace);
             assert!(intent, "{round}: no intent of {trace} in {records:#?}");
         }
         known = records;
@@ -441,9 +438,8 @@ fn one_tenant_that_waits_costs_another_nothing() {
             })
             .collect();
         until("they wait", || up.calls().len() >= 16);
-        let globex = Client::new(gateway.address, "/mcp/up", Dialect::Modern)
-            .key(GLOBEX_KEY)
-            .employee("G1");
+        let globex =
+            Client::new(gateway.address, "/mcp/up", Dialect::Modern).key(GLOBEX_KEY).employee("G1");
         let (answer, took) = timed(|| globex.call("echo", json!({})));
         assert_eq!(answer.word(), "ok", "{answer:?}");
         assert!(took < Duration::from_millis(300), "{took:?}");
