@@ -35,9 +35,8 @@ fn a_clients_credentials_stay_at_the_gateway() {
                 ("baggage", "a=PLANTED"),
             ];
             let client = gateway.client("/mcp/up", dialect);
-            let client = planted.iter().fold(client, |client, (name, value)| {
-                client.header(name, value)
-            });
+            let client =
+                planted.iter().fold(client, |client, (name, value)| client.header(name, value));
             let answer = client.call("echo", json!({ "x": 1 }));
             assert_eq!(answer.word(), "ok", "{answer:?}");
             let seen = last(&up);

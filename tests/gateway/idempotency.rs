@@ -203,7 +203,8 @@ fn the_argument_for_the_key_is_published_where_the_gateway_needs_one() {
 #[test]
 fn only_what_ran_is_kept() {
     // What the server does, the word for it, and the word for the next call with the key.
-    type Case = (&'static str, fn(&crate::process_support::Seen) -> Answer, &'static str, &'static str);
+    type Case =
+        (&'static str, fn(&crate::process_support::Seen) -> Answer, &'static str, &'static str);
     let cases: [Case; 6] = [
         // The server said that it did not run.
         ("429", |_| Answer::body(429, "text/plain", "slow down"), "rate_limited", "again"),
@@ -215,8 +216,18 @@ fn only_what_ran_is_kept() {
             "replay",
         ),
         // Nobody knows.
-        ("late", |seen| seen.result(text_result("late")).after(Duration::from_millis(900)), "timeout", "doubt"),
-        ("cut", |_| Answer::Raw(b"HTTP/1.1 200 OK\r\nContent-Length: 50\r\n\r\n{".to_vec()), "external_service_error", "doubt"),
+        (
+            "late",
+            |seen| seen.result(text_result("late")).after(Duration::from_millis(900)),
+            "timeout",
+            "doubt",
+        ),
+        (
+            "cut",
+            |_| Answer::Raw(b"HTTP/1.1 200 OK\r\nContent-Length: 50\r\n\r\n{".to_vec()),
+            "external_service_error",
+            "doubt",
+        ),
         ("reset", |_| Answer::Raw(Vec::new()), "external_service_error", "doubt"),
         ("500", |_| Answer::body(500, "text/plain", "x"), "external_service_error", "doubt"),
     ];

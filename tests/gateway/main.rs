@@ -2,6 +2,7 @@
 
 #![allow(clippy::panic, clippy::unwrap_used, reason = "a test fails by panicking")]
 
+mod audit;
 mod demo;
 mod failures;
 mod header_trust;

@@ -69,7 +69,10 @@ fn calls_over_the_rate_are_told_how_long_to_wait() {
             assert!(message.contains("`few`"), "{message}");
             let record = gateway.record_of(answer);
             assert_eq!(record["limits"], json!(["few"]), "{record:#}");
-            assert_eq!((&record["outcome"], &record["code"]), (&json!("throttled"), &json!("rate_limited")));
+            assert_eq!(
+                (&record["outcome"], &record["code"]),
+                (&json!("throttled"), &json!("rate_limited"))
+            );
         }
         assert_eq!(up.calls().len(), before + 5, "{dialect:?}");
         // One call comes back every two seconds.
@@ -110,10 +113,8 @@ fn a_refused_call_is_charged_nowhere() {
 
 #[test]
 fn slots_are_held_as_long_as_calls_last() {
-    let (up, gateway) = start(
-        "  - { id: slots, per: [upstream], concurrency: 2, queue: 1, wait: 5s }\n",
-        "",
-    );
+    let (up, gateway) =
+        start("  - { id: slots, per: [upstream], concurrency: 2, queue: 1, wait: 5s }\n", "");
     up.on_call(|seen| seen.result(text_result("ok")).after(Duration::from_millis(400)));
     let client = gateway.client("/mcp/up", Dialect::Modern);
     let words: Vec<String> = thread::scope(|scope| {
@@ -219,7 +220,10 @@ fn a_method_other_than_a_call_is_refused_as_an_error() {
             if dialect == Dialect::Lite {
                 assert_eq!(answer.status, 429);
             } else {
-                assert_eq!((&message["id"], &message["error"]["code"]), (&json!(7), &json!(-31429)));
+                assert_eq!(
+                    (&message["id"], &message["error"]["code"]),
+                    (&json!(7), &json!(-31429))
+                );
             }
             number(&answer, "retry-after");
         }

@@ -35,8 +35,11 @@ fn a_hidden_tool_answers_like_one_that_does_not_exist() {
     let gateway = Setup::new()
         .upstream("up", &up, "", "")
         .policy("platform.yaml", RULES)
-        .policy("limits.yaml", "version: hangu/v1\nkind: Policy\nscope: platform\nlimits:\n  \
-                                - { id: l, per: [principal], rate: 1000/1m }\n")
+        .policy(
+            "limits.yaml",
+            "version: hangu/v1\nkind: Policy\nscope: platform\nlimits:\n  \
+                                - { id: l, per: [principal], rate: 1000/1m }\n",
+        )
         .start();
     for dialect in Dialect::ALL {
         for (path, prefix) in [("/mcp/up", ""), ("/mcp", "up__")] {
@@ -100,10 +103,8 @@ rules: [{ id: b, effect: allow, roles: [member], tools: [\"second/*\"] }]
         )
         .start();
     for dialect in Dialect::ALL {
-        let tenants: [(&str, &str, &str, &Upstream); 2] = [
-            (KEY, "E1", "first__search", &first),
-            (GLOBEX_KEY, "G1", "second__search", &second),
-        ];
+        let tenants: [(&str, &str, &str, &Upstream); 2] =
+            [(KEY, "E1", "first__search", &first), (GLOBEX_KEY, "G1", "second__search", &second)];
         for _ in 0..2 {
             for (key, employee, name, upstream) in tenants {
                 let client = Client::new(gateway.address, "/mcp", dialect);
@@ -113,7 +114,8 @@ rules: [{ id: b, effect: allow, roles: [member], tools: [\"second/*\"] }]
                 assert_eq!(client.call(name, json!({})).word(), "ok", "{dialect:?}");
                 assert_eq!(upstream.calls().len(), before + 1, "{dialect:?}");
                 // The other tenant's is not there.
-                let other = if name == "first__search" { "second__search" } else { "first__search" };
+                let other =
+                    if name == "first__search" { "second__search" } else { "first__search" };
                 assert_ne!(client.call(other, json!({})).word(), "ok", "{dialect:?}");
             }
         }

@@ -26,9 +26,10 @@ fn call_all(upstreams: &[(&str, &Upstream, &[&str])], paths: &[&str]) {
                 let before: Vec<usize> = before.collect();
                 let answer = client.call(name, json!({ "x": 1 }));
                 assert_eq!(answer.word(), "ok", "{dialect:?} {path} {name}: {answer:?}");
-                let mut hits = upstreams.iter().zip(&before).filter_map(|((upstream, up, _), n)| {
-                    up.calls().get(*n).map(|seen| (*upstream, seen.tool().to_owned()))
-                });
+                let mut hits =
+                    upstreams.iter().zip(&before).filter_map(|((upstream, up, _), n)| {
+                        up.calls().get(*n).map(|seen| (*upstream, seen.tool().to_owned()))
+                    });
                 let hit = hits.next().unwrap();
                 assert_eq!(hits.next(), None, "{name} reached two");
                 if *path == "/mcp" {
