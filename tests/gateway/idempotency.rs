@@ -179,24 +179,61 @@ fn a_key_is_required_where_it_is_and_without_meaning_where_it_has_none() {
 
 #[test]
 fn the_argument_for_the_key_is_published_where_the_gateway_needs_one() {
-    // The tool itself knows no key: the gateway takes one as an argument, and keeps it.
-    let closed = json!({ "name": "must", "description": "Does it.", "inputSchema": {
-        "type": "object", "properties": { "n": { "type": "integer" } },
-        "additionalProperties": false } });
-    let up = Upstream::start(&[closed]);
-    let gateway = Setup::new().upstream("up", &up, "", "must: { risk: write_low }").start();
+    let tool = |name: &str, properties: &str| -> Value {
+        let text = format!(
+            r#"{{"name":"{name}","description":"Does it.","inputSchema":{{"type":"object",
+                "properties":{properties},"additionalProperties":false}}}}"#
+        );
+        serde_json::from_str(&text).unwrap()
+    };
+    // `must` knows no key, `own` has an argument of that name, `free` needs none.
+    let plain = r#"{"n":{"type":"integer"}}"#;
+    let own = r#"{"n":{"type":"integer"},"idempotencyKey":{"type":"string"}}"#;
+    let up = Upstream::start(&[tool("must", plain), tool("own", own), tool("free", plain)]);
+    let gateway = Setup::new()
+        .upstream(
+            "up",
+            &up,
+            "",
+            "must: { risk: write_low }, own: { risk: write_low }, \
+             free: { risk: write_low, idempotency: optional }",
+        )
+        .start();
     for dialect in Dialect::ALL {
-        let client = gateway.client("/mcp/up", dialect);
-        let listing = client.send("tools/list", json!({})).result();
-        let schema = &listing["tools"][0]["inputSchema"];
-        assert!(schema["properties"]["idempotencyKey"].is_object(), "{dialect:?} {schema}");
-        let arguments = json!({ "n": 1, "idempotencyKey": format!("k-{dialect:?}") });
-        let before = up.calls().len();
-        assert_eq!(client.call("must", arguments.clone()).word(), "ok", "{dialect:?}");
-        assert!(replayed(&client.call("must", arguments)), "{dialect:?}");
-        let calls = up.calls();
-        assert_eq!(calls.len(), before + 1, "{dialect:?}");
-        assert_eq!(calls[before].params["arguments"], json!({ "n": 1 }), "{dialect:?}");
+        for (path, prefix) in [("/mcp/up", ""), ("/mcp", "up__")] {
+            let client = gateway.client(path, dialect);
+            let listing = client.send("tools/list", json!({})).result();
+            let schema = |index: usize| listing["tools"][index]["inputSchema"].clone();
+            let at = format!("{dialect:?} {path} {listing}");
+            assert_eq!(schema(0)["properties"]["idempotencyKey"]["type"], "string", "{at}");
+            assert_eq!(schema(0)["properties"]["n"], json!({ "type": "integer" }), "{at}");
+            assert_eq!(schema(1)["properties"], serde_json::from_str::<Value>(own).unwrap());
+            assert_eq!(schema(2)["properties"], serde_json::from_str::<Value>(plain).unwrap());
+
+            let key = format!("k-{dialect:?}-{prefix}");
+            let arguments = json!({ "n": 1, "idempotencyKey": key });
+            for (name, reaches) in [("must", json!({ "n": 1 })), ("own", arguments.clone())] {
+                let name = format!("{prefix}{name}");
+                let before = up.calls().len();
+                assert_eq!(client.call(&name, arguments.clone()).word(), "ok", "{at}");
+                assert!(replayed(&client.call(&name, arguments.clone())), "{at}");
+                let calls = up.calls();
+                assert_eq!(calls.len(), before + 1, "{at}");
+                assert_eq!(calls[before].params["arguments"], reaches, "{at}");
+                for wrong in [json!({ "n": 1 }), json!({ "n": 1, "idempotencyKey": 7 })] {
+                    let answer = client.call(&name, wrong);
+                    assert_eq!(answer.word(), "invalid_args", "{at} {answer:?}");
+                }
+                let other = client.clone().header("Idempotency-Key", "another");
+                assert_eq!(other.call(&name, arguments.clone()).word(), "invalid_args", "{at}");
+            }
+            // The same key in the header is the same key.
+            let header = client.clone().header("Idempotency-Key", &key);
+            assert!(replayed(&header.call(&format!("{prefix}must"), json!({ "n": 1 }))), "{at}");
+            // Where none was published, an argument of that name is one too many.
+            let free = client.call(&format!("{prefix}free"), arguments);
+            assert_eq!(free.word(), "invalid_args", "{at} {free:?}");
+        }
     }
 }
 
