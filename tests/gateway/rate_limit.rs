@@ -143,6 +143,12 @@ fn an_address_is_counted_before_its_body_is_read() {
         assert_eq!(answer.fault()["code"], "rate_limited", "{answer:?}");
         assert!(answer.json().get("id").is_none(), "no id is known yet: {answer:?}");
     }
+    // It is counted like every other limit, though nobody is known who could be recorded.
+    let metrics = gateway.metrics();
+    let counted = metrics
+        .lines()
+        .find(|line| line.starts_with("hangu_limit_rejections") && line.contains("\"door\""));
+    assert!(counted.is_some_and(|line| line.ends_with(" 3")), "{counted:?}");
     // Also with a wrong key, and before a body that never comes.
     let wrong = Client::new(gateway.address, "/mcp/up", Dialect::Modern).key("wrong");
     assert_eq!(wrong.call("echo", json!({})).status, 429);
@@ -205,28 +211,20 @@ fn whose_address_it_is_nobody_but_a_trusted_proxy_says() {
 }
 
 #[test]
-fn a_method_other_than_a_call_is_refused_as_an_error() {
+fn a_listing_over_the_rate_is_refused_as_an_error() {
     let (_up, gateway) = start("  - { id: all, per: [principal], rate: 1/1h }\n", "");
-    // Calls only are charged by these limits, or lists too: whichever, the form is an error's.
-    for dialect in Dialect::ALL {
-        let client = gateway.client("/mcp/up", dialect);
-        let answers = [(); 3].map(|()| client.send("tools/list", json!({})));
-        for answer in answers {
-            if answer.word() == "ok" {
-                continue;
-            }
-            let message = answer.json();
-            assert_eq!(answer.fault()["code"], "rate_limited", "{dialect:?}: {answer:?}");
-            if dialect == Dialect::Lite {
-                assert_eq!(answer.status, 429);
-            } else {
-                assert_eq!(
-                    (&message["id"], &message["error"]["code"]),
-                    (&json!(7), &json!(-31429))
-                );
-            }
-            number(&answer, "retry-after");
+    assert_eq!(gateway.client("/mcp/up", Dialect::Modern).list().len(), 2);
+    for (dialect, status) in Dialect::ALL.into_iter().zip([429, 200, 429]) {
+        let answer = gateway.client("/mcp/up", dialect).send("tools/list", json!({}));
+        assert_eq!(answer.status, status, "{dialect:?}: {answer:?}");
+        assert_eq!(answer.fault()["code"], "rate_limited", "{dialect:?}: {answer:?}");
+        assert_eq!(answer.fault()["limit"], "all", "{dialect:?}: {answer:?}");
+        let message = answer.json();
+        if dialect != Dialect::Lite {
+            let told = (&message["id"], &message["error"]["code"]);
+            assert_eq!(told, (&json!(7), &json!(-31429)), "{dialect:?}: {answer:?}");
         }
+        number(&answer, "retry-after");
     }
 }
 
