@@ -1,7 +1,8 @@
 //! What a failure costs: the one call, and never another server, another call or a record.
 
 use std::{
-    net::{SocketAddr, TcpListener},
+    io::{Read, Write},
+    net::{SocketAddr, TcpListener, TcpStream},
     sync::atomic::{AtomicBool, AtomicU32, Ordering},
     thread,
     time::Duration,
@@ -311,8 +312,37 @@ fn a_killed_gateway_has_written_what_it_answered() {
 }
 
 #[test]
+fn a_write_that_a_kill_cut_short_left_its_intent() {
+    let up = Upstream::start(&tools());
+    up.on_call(|seen| seen.result(text_result("late")).after(Duration::from_secs(3)));
+    let home = Setup::new().upstream("up", &up, "", PAY).write();
+    let mut gateway = home.serve(&[]);
+    assert_eq!(gateway.client("/mcp/up", Dialect::Lite).list().len(), 2);
+    thread::scope(|scope| {
+        for dialect in Dialect::ALL {
+            let client = gateway.client("/mcp/up", dialect);
+            // Its connection breaks.
+            scope.spawn(move || {
+                let call = json!({ "name": "pay", "arguments": {} });
+                assert!(client.try_send("tools/call", call).is_err());
+            });
+        }
+        until("the calls are under way", || up.calls().len() == 3);
+        gateway.signal(9);
+    });
+    gateway.wait();
+    let records = home.audit();
+    // What the server was told is what the file tells, and that it has no end.
+    for seen in up.calls() {
+        let trace = seen.header("x-trace-id").unwrap();
+        let of: Vec<&Value> = records.iter().filter(|record| record["traceId"] == trace).collect();
+        assert_eq!(of.len(), 1, "{records:#?}");
+        assert_eq!((&of[0]["event"], &of[0]["tool"]), (&json!("intent"), &json!("up/pay")));
+    }
+}
+
+#[test]
 fn a_torn_line_is_told_and_the_chain_goes_on() {
-    use std::io::Write;
     let up = Upstream::start(&tools());
     let home = Setup::new().upstream("up", &up, "", PAY).write();
     let mut gateway = home.serve(&[]);
@@ -368,6 +398,31 @@ fn a_stop_drops_no_call_under_way() {
     let calls = records.iter().filter(|r| r["event"] == "call" && r["method"] == "tools/call");
     assert_eq!(calls.filter(|record| record["outcome"] == "ok").count(), 20);
     assert_eq!(records.last().unwrap()["event"], "stop");
+}
+
+#[test]
+fn an_idle_connection_does_not_hold_up_a_stop() {
+    let up = Upstream::start(&tools());
+    let mut gateway = Setup::new().upstream("up", &up, "", PAY).start();
+    let idle: Vec<TcpStream> = (0..4)
+        .map(|n| {
+            let mut stream = TcpStream::connect(gateway.address).unwrap();
+            // Two have asked before, two have not said a word.
+            if n < 2 {
+                let head = format!("GET /mcp HTTP/1.1\r\nHost: {}\r\n\r\n", gateway.address);
+                stream.write_all(head.as_bytes()).unwrap();
+                let mut status = [0; 12];
+                stream.read_exact(&mut status).unwrap();
+                assert_eq!(&status, b"HTTP/1.1 401");
+            }
+            stream
+        })
+        .collect();
+    let begun = Instant::now();
+    gateway.signal(15);
+    assert!(gateway.wait().success());
+    assert!(begun.elapsed() < Duration::from_secs(3), "{:?}", begun.elapsed());
+    drop(idle);
 }
 
 #[test]

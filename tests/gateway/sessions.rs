@@ -1,13 +1,20 @@
 //! Sessions of the handshake revisions: sealed state that belongs to whoever opened it.
 
-use std::time::Duration;
+use std::{
+    collections::HashSet,
+    sync::{
+        Arc,
+        atomic::{AtomicU32, Ordering},
+    },
+    time::Duration,
+};
 
 use hangu::{app, cli::check};
 use serde_json::json;
 
 use crate::process_support::{
-    BOTH_KEY, Client, Dialect, FIXED_KEY, GLOBEX_KEY, Home, KEY, Process, Setup, Upstream, tool,
-    until,
+    Answer, BOTH_KEY, Client, Dialect, FIXED_KEY, GLOBEX_KEY, Home, KEY, Process, Seen, Setup,
+    Upstream, text_result, tool, until,
 };
 
 fn start(config: &str) -> (Upstream, Process) {
@@ -176,12 +183,43 @@ fn a_session_is_good_at_every_replica_with_the_same_secret() {
 }
 
 #[test]
+fn employees_share_a_servers_session_only_where_it_may_be_shared() {
+    for (more, shared) in [("", false), ("stateless: true", true)] {
+        let up = Upstream::start(&[tool("echo")]);
+        let opened = AtomicU32::new(0);
+        up.on(move |seen: &Seen| match &*seen.method {
+            "initialize" => {
+                let id = opened.fetch_add(1, Ordering::SeqCst);
+                let result = json!({ "protocolVersion": "2025-06-18",
+                                     "capabilities": { "tools": {} },
+                                     "serverInfo": { "name": "old", "version": "1" } });
+                Some(seen.result(result).with_header("Mcp-Session-Id", &format!("s-{id}")))
+            }
+            "server/discover" => Some(Answer::body(400, "text/plain", "no session")),
+            "notifications/initialized" => Some(Answer::body(202, "text/plain", "")),
+            _ => None,
+        });
+        let gateway = Setup::new().upstream("up", &up, more, "").start();
+        let globex = Client::new(gateway.address, "/mcp/up", Dialect::Modern).key(GLOBEX_KEY);
+        let first = gateway.client("/mcp/up", Dialect::Modern);
+        let clients = [first.clone(), first.clone().employee("E2"), globex.employee("G1"), first];
+        for client in &clients {
+            assert_eq!(client.call("echo", json!({})).word(), "ok", "{more}");
+        }
+        let ids: Vec<String> = up
+            .calls()
+            .iter()
+            .map(|seen| seen.header("mcp-session-id").unwrap().to_owned())
+            .collect();
+        let apart: HashSet<&String> = ids.iter().collect();
+        // The first employee comes twice.
+        assert_eq!(ids[0], ids[3], "{more}: {ids:?}");
+        assert_eq!(apart.len(), if shared { 1 } else { 3 }, "{more}: {ids:?}");
+    }
+}
+
+#[test]
 fn a_server_that_forgot_its_session_is_met_anew() {
-    use crate::process_support::{Answer, Seen, text_result};
-    use std::sync::{
-        Arc,
-        atomic::{AtomicU32, Ordering},
-    };
     let up = Upstream::start(&[tool("echo")]);
     let opened = Arc::new(AtomicU32::new(0));
     let valid = Arc::new(AtomicU32::new(0));
