@@ -63,19 +63,26 @@ impl Background {
             runtime.block_on(async move {
                 let mut tasks = tokio::task::JoinSet::new();
                 self.spawn(&mut tasks, &engines);
-                let ended = async move {
-                    let mut stopped = stopped;
+                let ended = |mut stopped: watch::Receiver<bool>| async move {
                     // An error is the same word: whoever could stop it is gone.
                     let _ = stopped.wait_for(|stop| *stop).await;
                 };
+                // Whoever asks after a hand-over means the process that took over.
+                let stop = ended(stopped.clone());
+                let until = async {
+                    tokio::select! {
+                        () = stop => {}
+                        () = shutdown.handed_over() => {}
+                    }
+                };
                 match tokio::net::TcpListener::from_std(admin) {
-                    Ok(listener) => admin::serve(listener, state, ended).await,
+                    Ok(listener) => admin::serve(listener, state, until).await,
                     Err(error) => {
                         tracing::error!(%error, "the admin listener cannot be served");
-                        ended.await;
                     }
                 }
-                drop(shutdown);
+                // Calls under way may still need what goes on beside them.
+                ended(stopped).await;
                 tasks.shutdown().await;
             });
         };

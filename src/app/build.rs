@@ -1,6 +1,6 @@
 //! Puts the parts together: each gets its configuration in its own terms.
 
-use std::{collections::HashSet, io, net::SocketAddr, sync::Arc};
+use std::{collections::HashSet, io, sync::Arc};
 
 use secrecy::SecretBox;
 
@@ -53,8 +53,8 @@ pub enum StartError {
     Export(#[from] ExportError),
     #[error("{0}")]
     Listen(ListenError),
-    #[error("the admin listener cannot be bound to {address}: {source}")]
-    Admin { address: SocketAddr, source: io::Error },
+    #[error("the admin listener: {0}")]
+    Admin(ListenError),
     #[error("the certificate cannot be used: {0}")]
     Tls(#[from] edge::TlsError),
     #[error("trusted_proxies: {0}")]

@@ -79,17 +79,20 @@ impl App {
     pub fn start(self) -> Result<Running, StartError> {
         let listen = self.listen();
         let listener = Listener::bind(&listen).map_err(StartError::Listen)?;
-        self.serve(listener)
+        let admin = Listener::bind(&self.listen_admin()).map_err(StartError::Admin)?;
+        self.serve(listener, admin)
     }
 
     fn listen(&self) -> ListenConfig {
         ListenConfig { tls: self.tls.clone(), ..ListenConfig::new(self.config.listen) }
     }
 
-    fn serve(self, listener: Listener) -> Result<Running, StartError> {
-        let admin = std::net::TcpListener::bind(self.config.admin.listen)
-            .map_err(|source| StartError::Admin { address: self.config.admin.listen, source })?;
-        let admin_address = admin.local_addr().map_err(StartError::Runtime)?;
+    fn listen_admin(&self) -> ListenConfig {
+        ListenConfig::new(self.config.admin.listen)
+    }
+
+    fn serve(self, listener: Listener, admin: Listener) -> Result<Running, StartError> {
+        let admin_address = admin.address();
         let front = front::Factory {
             engines: self.engines.clone(),
             transport: self.transport.clone(),
@@ -106,7 +109,7 @@ impl App {
                 .map_err(StartError::Runtime)?;
         let control = self
             .background
-            .start(admin, self.admin, self.shutdown.clone(), self.engines.clone())
+            .start(admin.into_std(), self.admin, self.shutdown.clone(), self.engines.clone())
             .map_err(StartError::Runtime)?;
         self.probes.started();
         Ok(Running {
@@ -135,11 +138,12 @@ impl App {
             ..HostConfig::new(socket)
         };
         let shutdown = self.shutdown.clone();
-        let listen = self.listen();
+        let (listen, listen_admin) = (self.listen(), self.listen_admin());
         let (handed, running) = std::sync::mpsc::channel();
         let drained = edge::host(host, &shutdown, move |sockets| {
-            let listener = sockets.bind(&listen).map_err(StartError::Listen)?;
-            let running = self.serve(listener)?;
+            let listener = sockets.bind("listen", &listen).map_err(StartError::Listen)?;
+            let admin = sockets.bind("admin", &listen_admin).map_err(StartError::Admin)?;
+            let running = self.serve(listener, admin)?;
             ready(running.workers.address(), running.admin);
             let Running { workers, control, engines, .. } = running;
             // The other side waits for nothing else: it cannot be gone.

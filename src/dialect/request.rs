@@ -48,7 +48,7 @@ pub fn read(method: Method, params: Option<Value<'_>>) -> Result<(Request, Meta)
 fn read_tool_call(params: Option<Value<'_>>) -> Result<ToolCall, Error> {
     let params = params.ok_or_else(|| invalid("`params.name` is missing"))?;
     let (mut name, mut arguments) = (None, None);
-    let mut others = smallvec::SmallVec::new();
+    let mut others = Vec::new();
     for (key, value) in params.members() {
         let unescaped = key.unescaped();
         match &*unescaped {

@@ -90,6 +90,11 @@ impl Listener {
         self.address.ip().to_canonical().is_loopback()
     }
 
+    /// The bare socket, for whoever serves something else on it.
+    pub fn into_std(self) -> StdListener {
+        self.socket
+    }
+
     pub(super) fn tls(&self) -> Option<&Tls> {
         self.tls.as_ref()
     }

@@ -75,8 +75,12 @@ pub struct Sockets {
 
 impl Sockets {
     /// A listener on the configured address; after an upgrade the one that served it before.
-    pub fn bind(&mut self, config: &ListenConfig) -> Result<Listener, ListenError> {
-        let key = config.address.to_string();
+    ///
+    /// `purpose` tells listeners of one process apart, whose addresses may be the same: with
+    /// port 0 each gets a port of its own. It has no spaces, which part the names when they are
+    /// handed over.
+    pub fn bind(&mut self, purpose: &str, config: &ListenConfig) -> Result<Listener, ListenError> {
+        let key = format!("{purpose}@{}", config.address);
         let inherited = self.fds.lock().get(&key).copied();
         let listener = match inherited {
             Some(fd) if !self.owned.contains(&key) => Listener::inherit(fd, config)?,
@@ -270,6 +274,7 @@ impl<E: fmt::Display + Send + 'static> Signals<E> {
         #[allow(clippy::disallowed_methods, reason = "pingora keeps this runtime to its end")]
         tokio::spawn(async move {
             while !matches!(phases.recv().await, Ok(ExecutionPhase::ShutdownStarted) | Err(_)) {}
+            state.shutdown.hand_over();
             state.drain(Duration::ZERO, term, int).await;
         });
     }

@@ -37,6 +37,8 @@ pub struct Shutdown(Arc<Inner>);
 #[derive(Debug)]
 struct Inner {
     phase: watch::Sender<Phase>,
+    /// Another process serves the same sockets.
+    handed_over: watch::Sender<bool>,
     /// Every worker holds a receiver: when the last one is dropped, all have ended.
     workers: watch::Sender<()>,
 }
@@ -57,6 +59,7 @@ impl Shutdown {
     pub fn new() -> Self {
         Self(Arc::new(Inner {
             phase: watch::Sender::new(Phase::Running),
+            handed_over: watch::Sender::new(false),
             workers: watch::Sender::new(()),
         }))
     }
@@ -85,6 +88,17 @@ impl Shutdown {
             }
             further
         });
+    }
+
+    /// Another process has the sockets and is ready: what is not a call under way is its own.
+    pub fn hand_over(&self) {
+        self.0.handed_over.send_replace(true);
+    }
+
+    /// Waits until another process has taken the sockets over.
+    pub async fn handed_over(&self) {
+        // The sender lives as long as `self`, so this cannot fail.
+        let _ = self.0.handed_over.subscribe().wait_for(|handed_over| *handed_over).await;
     }
 
     /// Stops at once: calls under way are dropped.

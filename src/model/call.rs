@@ -6,7 +6,6 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use smallvec::SmallVec;
 
 use super::{
     caller::Caller,
@@ -49,7 +48,7 @@ pub struct RawMember {
 }
 
 /// The members of an object, in the order in which they came.
-pub type RawMembers = SmallVec<[RawMember; 4]>;
+pub type RawMembers = Vec<RawMember>;
 
 /// `_meta` of the request: what the gateway reads of it, and all of it.
 #[derive(Debug, Clone, Default)]

@@ -25,6 +25,8 @@ pub struct Definition {
     pub digest: [u8; 32],
     pub arguments: ArgumentSchema,
     pub has_output_schema: bool,
+    /// The tool itself has an argument named as the gateway's for the idempotency key.
+    pub has_key_argument: bool,
     /// Where the value of `name` stands in `raw`.
     pub(super) name_span: std::ops::Range<usize>,
 }

@@ -9,6 +9,7 @@ use sha2::{Digest, Sha256};
 
 use super::{
     catalog::Definition,
+    key_argument::KEY_ARGUMENT,
     schema::{ArgumentSchema, SchemaFault},
 };
 use crate::json::{self, Kind, Value};
@@ -44,6 +45,10 @@ pub fn read_definition(tool: Value<'_>) -> Result<Definition, DefinitionFault> {
     Ok(Definition {
         digest: digest(tool),
         has_output_schema: tool.get("outputSchema").is_some(),
+        has_key_argument: tool
+            .get("inputSchema")
+            .and_then(|schema| schema.get("properties"))
+            .is_some_and(|properties| properties.get(KEY_ARGUMENT).is_some()),
         name_span: start..start + name_value.raw().len(),
         name,
         raw,

@@ -5,6 +5,7 @@
 
 mod catalog;
 mod definition;
+mod key_argument;
 mod schema;
 
 use std::{
@@ -14,6 +15,7 @@ use std::{
 
 pub use catalog::{Catalog, Definition, Listing, NAME_MAX, Tool};
 pub use definition::{DefinitionFault, read_definition};
+pub use key_argument::{KEY_ARGUMENT, take_key_argument, with_key_argument};
 pub use schema::{ArgumentSchema, Mismatch, SchemaFault};
 
 use crate::model::server::UpstreamName;

@@ -27,6 +27,7 @@ use crate::{
         reply::{Content, Final, Reply},
         server::IdempotencyMode,
     },
+    registry::KEY_ARGUMENT,
 };
 
 /// Lets a key's call happen once.
@@ -218,7 +219,9 @@ fn key(permitted: &Permitted) -> Result<Option<ReplayKey>, Error> {
     }
     let argument = match &policy.idempotency_argument {
         Some(name) => argument(call, name)?,
-        None => None,
+        None if owns_key(permitted) => argument(call, KEY_ARGUMENT)?,
+        // Taken out of the arguments before they were checked, if it stood there.
+        None => permitted.idempotency_key.clone(),
     };
     let header = permitted.call.idempotency_key.as_deref();
     let meta = permitted.call.meta.idempotency_key.as_deref();
@@ -236,7 +239,7 @@ fn key(permitted: &Permitted) -> Result<Option<ReplayKey>, Error> {
         None if policy.idempotency == IdempotencyMode::Required => {
             let place = match &policy.idempotency_argument {
                 Some(name) => format!("the argument `{name}`"),
-                None => "the header Idempotency-Key".to_owned(),
+                None => format!("the argument `{KEY_ARGUMENT}` or the header Idempotency-Key"),
             };
             Err(wrong(format!(
                 "this tool is called with an idempotency key: give one in {place}, the same for \
@@ -245,6 +248,13 @@ fn key(permitted: &Permitted) -> Result<Option<ReplayKey>, Error> {
         }
         None => Ok(None),
     }
+}
+
+/// Whether the tool has an argument of its own for the key that it must be given.
+fn owns_key(permitted: &Permitted) -> bool {
+    let required =
+        permitted.permit.policy().is_some_and(|p| p.idempotency == IdempotencyMode::Required);
+    required && permitted.tool.as_ref().is_some_and(|tool| tool.definition.has_key_argument)
 }
 
 /// The key in a named argument.

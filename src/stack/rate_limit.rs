@@ -73,6 +73,9 @@ where
             Ok(()) => Either::Right(self.inner.call(request)),
             // The body is unread: the status says it all.
             Err(exceeded) => {
+                if let Some(exchange) = request.extensions().get::<Arc<Exchange>>() {
+                    note(exchange, &exceeded);
+                }
                 let mut error = Error::http(Code::RateLimited, 429, sentence(&exceeded));
                 for (name, value) in limit::exceeded_headers(&exceeded) {
                     error = error.with_header(name, value);
@@ -178,10 +181,15 @@ fn sentence(exceeded: &Exceeded) -> String {
     }
 }
 
-/// Notes which limit was hit, and says so.
-fn refused(exchange: &Exchange, exceeded: &Exceeded) -> Error {
+/// Notes which limit was hit.
+fn note(exchange: &Exchange, exceeded: &Exceeded) {
     let kind = if exceeded.kind() == "rate" { LimitKind::Rate } else { LimitKind::Concurrency };
     exchange.facts().limits.push(LimitHit { id: exceeded.id().clone(), kind });
+}
+
+/// Notes which limit was hit, and says so.
+fn refused(exchange: &Exchange, exceeded: &Exceeded) -> Error {
+    note(exchange, exceeded);
     refusal(exceeded)
 }
 

@@ -12,7 +12,7 @@ use bytes::Bytes;
 use futures_util::future::Either;
 use tower::{Layer, Service};
 
-use super::stage::{Permitted, Routed, SouthRequest, Upstreams};
+use super::stage::{Permitted, Routed, SouthRequest, Upstreams, publishes_key};
 use crate::{
     dialect::{SERVER_INFO_MEMBER, streamable_http, streamable_http_session},
     error::{Code, Error},
@@ -22,6 +22,8 @@ use crate::{
         exchange::NorthDialect,
         reply::{Reply, ResultBody},
     },
+    policy::ToolIndex,
+    registry::with_key_argument,
 };
 
 /// How long a client may keep a listing, in milliseconds; the same for everybody, and always
@@ -145,7 +147,12 @@ fn render(permitted: &Permitted, surface: &Surface) -> Bytes {
         .catalog
         .on(surface)
         .filter(|tool| seen.contains(tool.index))
-        .map(|tool| tool.published(surface))
+        .map(|tool| match permit.view().tool(ToolIndex::new(tool.index)) {
+            Some(policy) if publishes_key(tool, policy) => {
+                with_key_argument(tool.published(surface))
+            }
+            _ => tool.published(surface).clone(),
+        })
         .collect();
     let size: usize = visible.iter().map(|definition| definition.len() + 1).sum();
     let mut out = Vec::with_capacity(size + 256);
@@ -159,7 +166,7 @@ fn render(permitted: &Permitted, surface: &Surface) -> Bytes {
         if index > 0 {
             out.push(b',');
         }
-        out.extend_from_slice(definition);
+        out.extend_from_slice(&definition);
     }
     out.push(b']');
     if modern {

@@ -29,11 +29,11 @@ use crate::{
         call::{Call, Meta, RawMembers, Surface},
         caller::Caller,
         exchange::{Exchange, NorthDialect},
-        server::{DialectKind, Risk, UpstreamName},
+        server::{DialectKind, IdempotencyMode, Risk, UpstreamName},
         template::HeaderSource,
         trace::TraceContext,
     },
-    policy::{self, Permit, View},
+    policy::{self, Permit, ToolPolicy, View},
     registry::{Catalog, Tool},
     upstream::Cluster,
 };
@@ -188,8 +188,17 @@ pub struct Permitted {
     pub world: Arc<World>,
     /// The tool of a `tools/call`, and of no other method.
     pub tool: Option<Arc<Tool>>,
-    /// The key that makes the call happen once, if it has one; set by `idempotency`.
+    /// The key that makes the call happen once, if it has one: where it is an argument that only
+    /// the gateway knows, set by `validate`, which takes it out; else by `idempotency`.
     pub idempotency_key: Option<Box<str>>,
+}
+
+/// Whether the gateway publishes an argument for the idempotency key: the tool is not called
+/// without one, and has no argument for it.
+pub fn publishes_key(tool: &Tool, policy: &ToolPolicy) -> bool {
+    policy.idempotency == IdempotencyMode::Required
+        && policy.idempotency_argument.is_none()
+        && !tool.definition.has_key_argument
 }
 
 impl Permitted {

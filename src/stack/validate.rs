@@ -1,7 +1,8 @@
 //! Arguments against the pinned schema, and the keyed digests of arguments and result for
 //! everything that records them.
 //!
-//! Neither is changed.
+//! Neither is changed, but for an argument that the gateway itself published: the idempotency
+//! key of a tool that knows none.
 
 use std::{
     future::{Future, Ready, ready},
@@ -14,7 +15,7 @@ use futures_util::future::Either;
 use pin_project_lite::pin_project;
 use tower::{Layer, Service};
 
-use super::stage::Permitted;
+use super::stage::{Permitted, publishes_key};
 use crate::{
     audit::Keys,
     error::{Code, Error},
@@ -25,6 +26,7 @@ use crate::{
         exchange::{Exchange, KeyedDigest},
         reply::{Final, Reply},
     },
+    registry::{KEY_ARGUMENT, take_key_argument},
 };
 
 /// Checks every call's arguments before anything leaves.
@@ -65,7 +67,10 @@ where
         self.inner.poll_ready(cx)
     }
 
-    fn call(&mut self, permitted: Permitted) -> Self::Future {
+    fn call(&mut self, mut permitted: Permitted) -> Self::Future {
+        if let Err(error) = take_key(&mut permitted) {
+            return Either::Left(ready(Err(error)));
+        }
         match check(&permitted, &self.keys) {
             Ok(()) => {
                 let digest = permitted.tool.is_some().then(|| {
@@ -107,6 +112,28 @@ where
             end
         }))
     }
+}
+
+/// Takes the key out of the arguments where it stands there because the gateway said so.
+fn take_key(permitted: &mut Permitted) -> Result<(), Error> {
+    let (Some(tool), Some(policy)) = (&permitted.tool, permitted.permit.policy()) else {
+        return Ok(());
+    };
+    if !publishes_key(tool, policy) {
+        return Ok(());
+    }
+    let Request::CallTool(call) = &mut permitted.call.request else { return Ok(()) };
+    let Some((rest, key)) = call.arguments.as_ref().and_then(take_key_argument) else {
+        return Ok(());
+    };
+    let key: Option<String> = serde_json::from_slice(&key).map_err(|_| {
+        Error::new(Code::InvalidArgs, "the idempotency key must be a string")
+            .with_reason("idempotency_key")
+            .with_pointer(format!("/{KEY_ARGUMENT}"))
+    })?;
+    call.arguments = Some(rest);
+    permitted.idempotency_key = key.map(Into::into);
+    Ok(())
 }
 
 fn check(permitted: &Permitted, keys: &Keys) -> Result<(), Error> {

@@ -2,17 +2,27 @@
 
 #![allow(clippy::panic, clippy::unwrap_used, reason = "a test fails by panicking")]
 
+mod audit;
 mod browser_edge;
 mod check_table;
+mod demo;
 mod error_mapping;
+mod failures;
+mod header_trust;
 mod http_hop;
 mod id_echo;
+mod idempotency;
 mod json_fidelity;
 mod message_shape;
 mod negotiation;
+mod process_support;
+mod rate_limit;
+mod sessions;
 mod shipped;
 mod sse_framing;
 mod stream_lifecycle;
 mod support;
+mod tenant_filter;
 mod tidy;
 mod timeout_cancel;
+mod tool_naming;

@@ -25,7 +25,7 @@ fn child() {
     let workers = shutdown.clone();
     let ended = host(config, &shutdown, move |sockets| {
         let listen = ListenConfig::new(address.parse().unwrap());
-        let listener = sockets.bind(&listen).map_err(|error| error.to_string())?;
+        let listener = sockets.bind("listen", &listen).map_err(|error| error.to_string())?;
         serve(listener, ServerConfig::default(), 2, &workers, |_| stack())
             .map(|workers| vec![workers])
             .map_err(|error| error.to_string())

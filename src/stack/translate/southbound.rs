@@ -306,6 +306,9 @@ fn write(routed: Routed) -> Result<(Request, Hop), Error> {
     if let Ok(value) = http::HeaderValue::from_str(&traceparent) {
         own.insert(header::TRACEPARENT, value);
     }
+    if let Some(value) = tracestate.and_then(|state| http::HeaderValue::try_from(&*state).ok()) {
+        own.insert(header::TRACESTATE, value);
+    }
     if speech == Speech::Lite
         && let Some(key) = &idempotency_key
         && let Ok(value) = http::HeaderValue::from_str(key)
