@@ -7,6 +7,7 @@ mod demo;
 mod failures;
 mod header_trust;
 mod idempotency;
+mod lifecycle;
 mod process_support;
 mod rate_limit;
 mod sessions;
