@@ -13,6 +13,7 @@ mod http_hop;
 mod id_echo;
 mod idempotency;
 mod json_fidelity;
+mod lifecycle;
 mod message_shape;
 mod negotiation;
 mod process_support;

@@ -56,7 +56,7 @@ fn doors(room: &str) -> Option<Vec<&'static str>> {
         "admin" | "api" => &[GROUND, ENGINES, TELEMETRY, STACK],
         "config" => &[GROUND, CODECS, ENGINES, TELEMETRY, ENDS, STACK],
         "contract" | "fake" => &[GROUND, CODECS],
-        "demo" => &[GROUND, CODECS, &["app", "config"]],
+        "demo" => &[GROUND, CODECS, &["app", "config", "policy"]],
         "app" => &[GROUND, CODECS, ENGINES, TELEMETRY, ENDS, STACK, OUTER],
         "cli" => &[GROUND, CODECS, ENGINES, TELEMETRY, ENDS, STACK, OUTER, TOP],
         room if BASE.contains(&room) => &[BASE],

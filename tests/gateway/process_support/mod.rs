@@ -9,7 +9,7 @@ use std::{
     collections::{HashMap, HashSet},
     fs,
     io::{BufRead, BufReader},
-    net::SocketAddr,
+    net::{SocketAddr, TcpListener},
     os::unix::process::CommandExt,
     path::PathBuf,
     process::{Child, Command, ExitStatus, Stdio},
@@ -402,6 +402,11 @@ fn collect(mut from: impl BufRead + Send + 'static, log: Arc<Mutex<String>>) {
             line.clear();
         }
     });
+}
+
+/// An address where nothing listens.
+pub fn free_address() -> SocketAddr {
+    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap()
 }
 
 /// Tries until it is so.
