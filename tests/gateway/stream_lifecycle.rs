@@ -6,8 +6,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use crate::support::{
-    Answer, Client, Gateway, Request, Speaks, Upstream, client::open_session, upstream::Signal,
-    wait_for,
+    Answer, Client, Gateway, Request, Signal, Speaks, Upstream, client::open_session, wait_for,
 };
 
 const SPEAKS: [Speaks; 2] = [Speaks::Handshake("2025-11-25"), Speaks::Stateless];
