@@ -237,7 +237,11 @@ impl State {
                 );
                 return Answer::json(result).header("Mcp-Session-Id", "session-of-the-server");
             }
-            (method, _) if method.starts_with("notifications/") => {
+            // Notifications, and answers to what the server asked.
+            (method, _)
+                if method.starts_with("notifications/")
+                    || request.member(&["method"]).is_none() =>
+            {
                 return Answer::new("202 Accepted", "", "");
             }
             _ => {
