@@ -11,7 +11,7 @@ use crate::{
     body::Pieces,
     error::{Code, Error},
     json::{self, Doc},
-    mcp::{Method, Version, header, meta},
+    mcp::{Method, Version, header, meta, rpc},
     model::{
         call::{Meta, RawMembers},
         caller::Caller,
@@ -232,13 +232,27 @@ pub fn cancelled_body(id: u64) -> Bytes {
     .into()
 }
 
+/// The answer to a question of a server: nothing but a ping can be asked of the gateway.
+pub fn answer_body(id: &[u8], method: &str) -> Bytes {
+    if Method::parse(method) == Method::Ping {
+        let mut out = jsonrpc::result_head(id);
+        out.extend_from_slice(b"{}}");
+        return out.into();
+    }
+    let code = i64::from(rpc::METHOD_NOT_FOUND);
+    jsonrpc::error_response(Some(id), code, b"\"method not found\"", None)
+}
+
 /// One message of a server, as far as a call is concerned.
 pub enum Incoming {
     /// The answer to our request.
     End(Final),
     Notification(Notification),
-    /// A question of the server; it was told that none can be answered.
-    Question,
+    /// A question of the server, which awaits an answer under its own id.
+    Question {
+        id: Bytes,
+        method: Box<str>,
+    },
 }
 
 /// Outline: root, result or params, `_meta`.
@@ -277,7 +291,7 @@ pub fn read_message(text: Bytes, id: u64) -> Result<Incoming, Error> {
             let params = params.map(json::Value::bytes);
             Ok(Incoming::Notification(Notification { method, params }))
         }
-        jsonrpc::Message::Request { .. } => Ok(Incoming::Question),
+        jsonrpc::Message::Request { id, method, .. } => Ok(Incoming::Question { id, method }),
     }
 }
 

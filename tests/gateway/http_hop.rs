@@ -6,8 +6,7 @@ use std::{thread, time::Duration};
 use tokio::time::Instant;
 
 use crate::support::{
-    Answer, Client, ECHO, Gateway, LITE_OK, OK, Request, Speaks, Upstream, upstream::Received,
-    wait_for,
+    Answer, Client, ECHO, Gateway, LITE_OK, OK, Received, Request, Speaks, Upstream, wait_for,
 };
 
 const HANDSHAKE: Speaks = Speaks::Handshake("2025-11-25");
@@ -285,4 +284,70 @@ fn trailers_are_read_and_dropped() {
     assert_eq!(connections.len(), 3);
     connections.dedup();
     assert_eq!(connections.len(), 1, "the connection was not used again");
+}
+
+/// How a client frames its request is the business of its own hop.
+#[test]
+fn a_request_body_may_come_in_pieces() {
+    let upstream = Upstream::answering(HANDSHAKE, Answer::json(OK));
+    let gateway = Gateway::before(&upstream);
+    let head = "POST /mcp/up HTTP/1.1\r\nHost: localhost\r\nX-Api-Key: key-of-a-test\r\nContent-Type: application/json\r\n";
+    let mut client = Client::of(&gateway);
+    let (first, rest) = ECHO.split_at(30);
+    client.send_raw(format!("{head}Transfer-Encoding: chunked\r\n\r\n").as_bytes());
+    for part in [first, rest] {
+        client.send_raw(format!("{:x};ext=1\r\n{part}\r\n", part.len()).as_bytes());
+        thread::sleep(Duration::from_millis(20));
+    }
+    client.send_raw(b"0\r\nX-Trailer: 1\r\n\r\n");
+    assert_eq!(client.read().status, 200);
+
+    // The connection goes on, and a client may ask first whether its body is welcome.
+    let length = ECHO.len();
+    let ask = format!("{head}Expect: 100-continue\r\nContent-Length: {length}\r\n\r\n");
+    client.send_raw(ask.as_bytes());
+    assert_eq!(client.head().status, 100);
+    client.send_raw(ECHO.as_bytes());
+    assert_eq!(client.read().status, 200);
+    let sent = upstream.calls();
+    assert_eq!(sent.len(), 2);
+    for call in sent {
+        assert_eq!(call.arguments(), r#"{"x":1}"#);
+        for name in ["transfer-encoding", "expect", "trailer", "x-trailer"] {
+            assert_eq!(call.header(name), None, "{name}");
+        }
+    }
+
+    // Two requests written at once are answered in turn.
+    let both = format!("{head}Content-Length: {length}\r\n\r\n{ECHO}");
+    let other = both.replace(r#""id":1"#, r#""id":2"#);
+    client.send_raw(format!("{both}{other}").as_bytes());
+    assert_eq!(client.read().id().as_deref(), Some("1"));
+    assert_eq!(client.read().id().as_deref(), Some("2"));
+}
+
+/// Where two readers could disagree on where a request ends, nobody reads on.
+#[test]
+fn a_request_of_unclear_length_is_refused() {
+    let upstream = Upstream::answering(HANDSHAKE, Answer::json(OK));
+    let gateway = Gateway::before(&upstream);
+    let length = ECHO.len();
+    let head = "POST /mcp/up HTTP/1.1\r\nHost: localhost\r\nX-Api-Key: key-of-a-test\r\nContent-Type: application/json\r\n";
+    for framing in [
+        format!("Content-Length: {length}\r\nContent-Length: 5\r\n"),
+        format!("Content-Length: {length}, 5\r\n"),
+        "Content-Length: -1\r\n".to_owned(),
+        "Content-Length: +5\r\n".to_owned(),
+        "Content-Length: 0x10\r\n".to_owned(),
+        "Transfer-Encoding: chunked, identity\r\n".to_owned(),
+        "Transfer-Encoding: xchunked\r\n".to_owned(),
+        "X y: 1\r\n".to_owned(),
+        "X-A : 1\r\n".to_owned(),
+    ] {
+        let mut client = Client::of(&gateway);
+        client.send_raw(format!("{head}{framing}\r\n{ECHO}").as_bytes());
+        let reply = client.read();
+        assert_eq!(reply.status, 400, "{framing:?}");
+    }
+    assert_eq!(upstream.calls().len(), 0);
 }

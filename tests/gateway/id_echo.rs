@@ -4,9 +4,8 @@
 use std::thread;
 
 use crate::support::{
-    Answer, Client, ECHO, Gateway, OK, Reply, Request, Speaks, Upstream,
+    Answer, Client, ECHO, Gateway, OK, Received, Reply, Request, Signal, Speaks, Upstream,
     client::open_session,
-    upstream::{Received, Signal},
 };
 
 fn call(id: &str) -> String {

@@ -143,6 +143,9 @@ fn a_member_named_twice_is_refused_at_any_depth() {
     assert_eq!(upstream.calls().len(), 0);
 }
 
+/// Two seconds for what is shipped; a build for debugging reads half a million numbers slower.
+const AT_ONCE: Duration = Duration::from_secs(if cfg!(debug_assertions) { 8 } else { 2 });
+
 /// C36.
 #[test]
 fn depth_is_bounded_and_answered_at_once() {
@@ -164,7 +167,7 @@ fn depth_is_bounded_and_answered_at_once() {
             call(dialect, &members)
         };
         let reply = request.ask(&gateway);
-        assert!(begun.elapsed() < Duration::from_secs(2), "{dialect}");
+        assert!(begun.elapsed() < AT_ONCE, "{dialect}");
         reply
     };
     for dialect in NORTH {

@@ -116,3 +116,53 @@ fn what_is_no_message_is_an_invalid_request() {
     }
     assert_eq!(upstream.calls().len(), 0);
 }
+
+/// Both caps, the gateway's own before the body is read and the server's before it is sent.
+#[test]
+fn a_message_that_is_too_large_goes_nowhere() {
+    let upstream = upstream();
+    let of_file = "edge: { max_body: 64KiB }";
+    let gateway = Gateway::before_with(&upstream, "max_request_bytes: 16KiB", of_file);
+    let call = |size: usize| {
+        let body = ECHO.replace(r#"{"x":1}"#, &format!(r#"{{"x":"{}"}}"#, "y".repeat(size)));
+        Request::handshake(body).ask(&gateway)
+    };
+    assert_eq!(call(15_000).status, 200);
+    assert_eq!(upstream.calls().len(), 1);
+    let reply = call(17_000);
+    assert_eq!((reply.status, reply.id().as_deref()), (200, Some("1")));
+    assert_eq!(reply.refusal().as_deref(), Some("payload_too_large"), "{}", reply.text());
+    let reply = call(66_000);
+    assert_eq!((reply.status, reply.id()), (413, None), "{}", reply.text());
+    let body = format!(r#"{{"name":"echo","arguments":{{"x":"{}"}}}}"#, "y".repeat(66_000));
+    let reply = Request::lite("tools/call", body).ask(&gateway);
+    let got = (reply.status, reply.refusal());
+    assert_eq!(got, (413, Some("payload_too_large".to_owned())));
+    assert_eq!(upstream.calls().len(), 1);
+    assert_eq!(call(1).status, 200);
+}
+
+/// A body that is not JSON-RPC, and one that is, each on the other's path.
+#[test]
+fn each_dialect_takes_its_own_form() {
+    let upstream = upstream();
+    let gateway = Gateway::before(&upstream);
+    let bare = r#"{"name":"echo","arguments":{}}"#;
+    assert_eq!(Request::handshake(bare).ask(&gateway).rpc_code(), Some(-32600));
+    for body in [ECHO, "[]", "1", "null", "", r#"{"arguments":{}}"#, r#"{"name":1}"#] {
+        let reply = Request::lite("tools/call", body).ask(&gateway);
+        let got = (reply.status, reply.refusal());
+        assert_eq!(got, (400, Some("invalid_args".to_owned())), "{body}: {}", reply.text());
+        assert_eq!(reply.member(&["jsonrpc"]), None, "{body}");
+    }
+    for body in ["", "{}", r#"{"_meta":{}}"#] {
+        let reply = Request::lite("tools/list", body).ask(&gateway);
+        assert_eq!(reply.status, 200, "{body}");
+        assert!(reply.member(&["tools"]).unwrap().contains("echo"), "{body}");
+    }
+    for method in ["GET", "PUT", "DELETE"] {
+        let reply = Request::new(method, "/mcp/up/tools/list", "").ask(&gateway);
+        assert_eq!((reply.status, reply.header("allow")), (405, Some("POST")), "{method}");
+    }
+    assert_eq!(upstream.calls().len(), 0);
+}

@@ -6,8 +6,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use crate::support::{
-    Answer, Client, Gateway, Request, Speaks, Upstream, client::open_session, upstream::Signal,
-    wait_for,
+    Answer, Client, Gateway, Request, Signal, Speaks, Upstream, client::open_session, wait_for,
 };
 
 const SPEAKS: [Speaks; 2] = [Speaks::Handshake("2025-11-25"), Speaks::Stateless];
@@ -146,4 +145,55 @@ fn a_stream_that_has_begun_ends_with_a_response() {
         assert_eq!(client.event(), None);
         wait_for("one call", Duration::from_secs(1), || upstream.calls().len() == 1);
     }
+}
+
+/// A server may ask whether the gateway is there; for anything else it gets a refusal, not
+/// silence, and its call goes on.
+#[test]
+fn a_question_of_a_server_is_answered_beside_its_call() {
+    let signal = Signal::new();
+    let question = |id: &str, method: &str| {
+        format!(
+            "data: {{\"jsonrpc\":\"2.0\",\"id\":{id},\"method\":\"{method}\",\"params\":{{}}}}\n\n"
+        )
+    };
+    let ask =
+        [question("\"q-1\"", "ping"), PROGRESS.to_owned(), question("44", "elicitation/create")];
+    let end = "data: {\"jsonrpc\":\"2.0\",\"id\":{{id}},\"result\":{\"content\":[]}}\n\n";
+    let events = Answer::events(ask.into_iter().chain([end.to_owned()])).stepwise(&signal);
+    let upstream = Upstream::answering(SPEAKS[0], events);
+    let gateway = Gateway::before(&upstream);
+    let answered = |id: &str| {
+        let of =
+            |request: &crate::support::Received| request.member(&["id"]).as_deref() == Some(id);
+        upstream.received().into_iter().find(of)
+    };
+    let mut client = Client::of(&gateway);
+    client.send(&Request::handshake(call("1", "\"p\"")));
+    signal.give();
+    wait_for("the ping is answered", Duration::from_secs(3), || answered("\"q-1\"").is_some());
+    let pong = answered("\"q-1\"").unwrap();
+    assert_eq!(pong.member(&["result"]).as_deref(), Some("{}"));
+    assert_eq!(pong.header("mcp-session-id"), Some("session-of-the-server"));
+    signal.give();
+    assert_eq!(client.head().header("content-type"), Some("text/event-stream"));
+    assert!(client.event().unwrap().contains("notifications/progress"));
+    signal.give();
+    wait_for("the question is refused", Duration::from_secs(3), || answered("44").is_some());
+    assert_eq!(answered("44").unwrap().member(&["error", "code"]).as_deref(), Some("-32601"));
+    signal.give();
+    assert!(client.event().unwrap().contains("\"result\""));
+    assert_eq!(client.event(), None);
+    assert_eq!(upstream.of("notifications/cancelled").len(), 0);
+}
+
+/// Each answer costs the gateway a request, so a call has only so many.
+#[test]
+fn a_server_that_does_nothing_but_ask_is_left() {
+    let ping = "data: {\"jsonrpc\":\"2.0\",\"id\":\"q\",\"method\":\"ping\"}\n\n";
+    let upstream = Upstream::answering(SPEAKS[0], Answer::events([ping.repeat(1_000)]));
+    let gateway = Gateway::before(&upstream);
+    let reply = Request::handshake(call("1", "1")).ask(&gateway);
+    assert_eq!(reply.refusal().as_deref(), Some("external_service_error"), "{}", reply.text());
+    assert!(upstream.received().len() < 100);
 }

@@ -16,7 +16,9 @@ const SLOW: &str = r#"{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"n
 const SLOW_BEFORE: &str =
     r#"{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":"slow","arguments":{}}}"#;
 
-const SOON: Duration = Duration::from_secs(1);
+/// A third of what the servers here take for their answers; a second would do on a machine that
+/// does nothing else.
+const SOON: Duration = Duration::from_secs(3);
 
 fn late() -> Answer {
     Answer::json(OK).delayed(Duration::from_secs(10))
@@ -147,17 +149,17 @@ fn progress_keeps_a_call_alive_up_to_its_longest_time() {
     let progress = "data: {\"jsonrpc\":\"2.0\",\"method\":\"notifications/progress\",\"params\":{\"progressToken\":{{token}},\"progress\":1}}\n\n";
     let end = format!("data: {OK}\n\n");
     let every = Duration::from_millis(150);
-    for (events, good) in [(6, true), (60, false)] {
+    for (events, good) in [(10, true), (60, false)] {
         let pieces = std::iter::repeat_n(progress, events).chain([end.as_str()]);
         let answer = Answer::events(pieces).every(every);
         let upstream = Upstream::answering(Speaks::Stateless, answer);
-        let gateway = Gateway::before_with(&upstream, "timeout: 500ms, max_time: 2s", "");
+        let gateway = Gateway::before_with(&upstream, "timeout: 1s, max_time: 3s", "");
         let begun = Instant::now();
         let reply = Request::stateless(SLOW).ask(&gateway);
-        assert!(begun.elapsed() < Duration::from_secs(4));
+        assert!(begun.elapsed() < Duration::from_secs(6));
         let text = reply.text();
         assert_eq!(reply.id().as_deref(), Some("7"), "{text}");
-        assert_eq!(text.matches(r#""progressToken":"p""#).count() >= 6, true, "{text}");
+        assert!(text.matches(r#""progressToken":"p""#).count() >= 6, "{text}");
         assert_eq!(reply.is_error(), !good, "{text}");
         assert_eq!(reply.refusal().as_deref(), (!good).then_some("timeout"));
     }

@@ -58,7 +58,7 @@ pub struct Southbound<S> {
 
 impl<S> Service<Routed> for Southbound<S>
 where
-    S: Service<Hop, Response = Response<Body>, Error = Error> + Clone + Send + 'static,
+    S: Service<Hop, Response = Response<Body>, Error = Error> + Clone + Send + Sync + 'static,
     S::Future: Send,
 {
     type Response = Reply;
@@ -98,7 +98,7 @@ pub(super) struct Request {
 
 async fn exchange<S>(mut inner: S, routed: Routed) -> Result<Reply, Error>
 where
-    S: Service<Hop, Response = Response<Body>, Error = Error> + Clone + Send + 'static,
+    S: Service<Hop, Response = Response<Body>, Error = Error> + Clone + Send + Sync + 'static,
     S::Future: Send,
 {
     let (request, hop) = write(routed)?;
@@ -108,7 +108,7 @@ where
     let name = request.upstream.name.as_str();
     let answered = timeout_at(deadline, async {
         let response = inner.call(hop).await?;
-        read(&request, response).await
+        read(&request, &give_up, response).await
     });
     let read = match answered.await {
         Ok(read) => read,
@@ -142,7 +142,11 @@ pub(super) enum Read {
     Stream(stream::Events),
 }
 
-async fn read(request: &Request, response: Response<Body>) -> Result<Read, Error> {
+async fn read(
+    request: &Request,
+    give_up: &GiveUp,
+    response: Response<Body>,
+) -> Result<Read, Error> {
     let (head, body) = response.into_parts();
     let upstream = &request.upstream;
     let name = upstream.name.as_str();
@@ -165,7 +169,7 @@ async fn read(request: &Request, response: Response<Body>) -> Result<Read, Error
             let text = answer::collect(body, cap, name).await?;
             read_json(request, text)
         }
-        Media::EventStream => stream::first(request, stream::Events::new(body, cap)).await,
+        Media::EventStream => stream::first(request, stream::Events::new(body, cap), give_up).await,
         Media::Html => Err(answer::failure(name, "answered with a web page: no MCP endpoint")),
         Media::Other => Err(answer::failure(name, "gave no JSON-RPC answer")),
     }

@@ -24,6 +24,9 @@ use crate::{
 
 const PROGRESS: &str = "notifications/progress";
 
+/// How many questions of a server are answered during one call: each costs a request.
+const QUESTIONS: usize = 64;
+
 /// The events of one answer.
 pub(crate) struct Events {
     body: Body,
@@ -32,6 +35,8 @@ pub(crate) struct Events {
     first: Option<Notification>,
     /// Bytes that may still come.
     left: usize,
+    /// Questions that will still be answered.
+    questions: usize,
 }
 
 /// One step of a stream.
@@ -42,11 +47,11 @@ enum Step {
 
 impl Events {
     pub(super) fn new(body: Body, cap: usize) -> Self {
-        Self { body, parser: sse::Parser::new(cap), first: None, left: cap }
+        Self { body, parser: sse::Parser::new(cap), first: None, left: cap, questions: QUESTIONS }
     }
 
     /// The next thing of the stream that concerns the caller.
-    async fn next(&mut self, request: &Request) -> Result<Step, Error> {
+    async fn next(&mut self, request: &Request, give_up: &GiveUp) -> Result<Step, Error> {
         let name = request.upstream.name.as_str();
         loop {
             while let Some(event) = self.parser.next() {
@@ -62,13 +67,18 @@ impl Events {
                             return Ok(Step::Notification(notification));
                         }
                     }
-                    // No capability was declared that would entitle it to ask; without an
-                    // answer its call runs into its time-out and says so.
-                    Ok(south::Incoming::Question) => {
-                        tracing::warn!(
-                            upstream.name = name,
-                            "a server asked a question that no capability entitles it to"
-                        );
+                    Ok(south::Incoming::Question { id, method }) => {
+                        if method.as_ref() != "ping" {
+                            tracing::warn!(
+                                upstream.name = name,
+                                "a server asked a question that no capability entitles it to"
+                            );
+                        }
+                        let Some(left) = self.questions.checked_sub(1) else {
+                            return Err(answer::failure(name, "asked too much during one call"));
+                        };
+                        self.questions = left;
+                        give_up.answer(&id, &method);
                     }
                     Err(error) => {
                         let what = "sent an event that is no message";
@@ -117,8 +127,12 @@ fn wanted(request: &Request, notification: Notification) -> Option<Notification>
 
 /// Reads up to the first thing that concerns the caller: an end is a plain answer, a
 /// notification makes a stream.
-pub(super) async fn first(request: &Request, mut events: Events) -> Result<Read, Error> {
-    match events.next(request).await? {
+pub(super) async fn first(
+    request: &Request,
+    mut events: Events,
+    give_up: &GiveUp,
+) -> Result<Read, Error> {
+    match events.next(request, give_up).await? {
         Step::End(end) => Ok(Read::End(end)),
         Step::Notification(notification) => {
             events.first = Some(notification);
@@ -131,34 +145,32 @@ pub(super) async fn first(request: &Request, mut events: Events) -> Result<Read,
 struct Relay {
     request: Request,
     events: Events,
+    /// Gone with the end of the stream.
     give_up: Option<GiveUp>,
-    over: bool,
 }
 
 /// The rest of a stream. Progress starts the clock anew, the end of the call does not move.
 pub(super) fn relay(request: Request, events: Events, give_up: GiveUp) -> ReplyStream {
-    let relay = Relay { request, events, give_up: Some(give_up), over: false };
+    let relay = Relay { request, events, give_up: Some(give_up) };
     Box::pin(stream::unfold(relay, |mut relay| async move {
-        if relay.over {
-            return None;
-        }
+        // The last event took it.
+        let give_up = relay.give_up.take()?;
         if let Some(notification) = relay.events.first.take() {
+            relay.give_up = Some(give_up);
             return Some((Event::Notification(notification), relay));
         }
         let deadline = deadline(&relay.request);
-        let step = match timeout_at(deadline, relay.events.next(&relay.request)).await {
+        let step = match timeout_at(deadline, relay.events.next(&relay.request, &give_up)).await {
             Ok(Ok(Step::Notification(notification))) => {
+                relay.give_up = Some(give_up);
                 return Some((Event::Notification(notification), relay));
             }
             Ok(Ok(Step::End(end))) => Ok(end),
             Ok(Err(error)) => Err(error),
             Err(_) => Err(timed_out(&relay.request)),
         };
-        relay.over = true;
         // A server that let its time run out is told; one that ended the stream knows.
-        if !matches!(&step, Err(error) if error.code() == Code::Timeout)
-            && let Some(give_up) = relay.give_up.take()
-        {
+        if !matches!(&step, Err(error) if error.code() == Code::Timeout) {
             give_up.disarm();
         }
         relay.request.close(step.as_ref());

@@ -1,6 +1,7 @@
 //! What the tests of the running gateway share: the gateway itself, a server whose answers a
 //! test writes, and a client that can send anything. No expectation stands here.
 
+pub mod answer;
 pub mod client;
 pub mod gateway;
 pub mod upstream;
@@ -10,9 +11,10 @@ use std::{collections::HashMap, thread, time::Duration};
 use serde_json::value::RawValue;
 use tokio::time::Instant;
 
+pub use answer::{Answer, Signal};
 pub use client::{Client, Reply, Request};
 pub use gateway::Gateway;
-pub use upstream::{Answer, Speaks, Upstream};
+pub use upstream::{Received, Speaks, Upstream};
 
 /// The tool of most calls; the fixtures' servers list it.
 pub const ECHO: &str = r#"{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"echo","arguments":{"x":1}}}"#;
