@@ -147,7 +147,11 @@ fn forward(hop: &mut Hop, names: &[HeaderName]) -> Result<(), Error> {
         }
         for value in hop.client_headers.get_all(name) {
             if !value.as_bytes().iter().all(|b| matches!(b, b'\t' | 0x20..0x7f)) {
-                return Err(broken(name));
+                // The client wrote it, and can mend it.
+                let message = format!("the header {name} is not printable ASCII");
+                return Err(
+                    Error::new(Code::InvalidArgs, message).with_reason("header_value_broken")
+                );
             }
             hop.headers.append(name, value.clone());
         }

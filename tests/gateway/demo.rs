@@ -141,7 +141,8 @@ fn the_four_rows_hold_on_every_way_and_in_every_dialect() {
                     let client = employee.into_iter().fold(client, Client::employee);
                     let answer = client.call(&tool, json!({}));
                     assert_eq!(answer.status, 401, "{at}: {answer:?}");
-                    assert_eq!(answer.header("www-authenticate"), Some("Bearer"), "{at}");
+                    let challenge = answer.header("www-authenticate");
+                    assert_eq!(challenge, Some("Bearer realm=\"hangu\""), "{at}");
                     assert_eq!(answer.fault()["code"], "unauthenticated", "{at}: {answer:?}");
                     let envelope = answer.json().get("jsonrpc").cloned();
                     let rpc = (dialect != Dialect::Lite).then(|| json!("2.0"));
