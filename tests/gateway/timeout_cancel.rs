@@ -103,6 +103,33 @@ fn a_stateless_client_cancels_by_leaving_its_stream() {
     }
 }
 
+/// C56: many that leave, and nothing of them stays.
+#[test]
+fn nothing_stays_of_clients_that_left() {
+    const CLIENTS: usize = 50;
+    let progress = "data: {\"jsonrpc\":\"2.0\",\"method\":\"notifications/progress\",\"params\":{\"progressToken\":{{token}},\"progress\":1}}\n\n";
+    let answer =
+        Answer::events([progress, "data: never\n\n"]).paused_before_last(Duration::from_secs(10));
+    let upstream = Upstream::answering(Speaks::Stateless, answer);
+    let gateway = Gateway::before(&upstream);
+    let clients: Vec<_> = (0..CLIENTS)
+        .map(|_| {
+            let mut client = Client::of(&gateway);
+            client.send(&Request::stateless(SLOW));
+            client
+        })
+        .collect();
+    wait_for("every call is there", SOON, || upstream.calls().len() == CLIENTS);
+    drop(clients);
+    wait_for("every connection is let go", SOON, || upstream.hang_ups() == CLIENTS);
+    wait_for("every call is audited", SOON, || {
+        let cancelled = |record: &serde_json::Value| record["outcome"] == "cancelled";
+        gateway.audit().iter().filter(|record| cancelled(record)).count() == CLIENTS
+    });
+    let list = r#"{"jsonrpc":"2.0","id":1,"method":"tools/list"}"#;
+    assert_eq!(Request::handshake(list).ask(&gateway).status, 200);
+}
+
 /// In the handshake era a broken connection ends nothing: the call runs to its end.
 #[test]
 fn a_handshake_client_that_leaves_cancels_nothing() {
