@@ -18,6 +18,7 @@ use crate::{
         seal::Sealer,
         session::{self, Sessions as ClientSessions},
         sso::{Directory, DirectoryEntry},
+        state::{self, States},
     },
     limit::{self, LimitSpec, Limiter},
     model::{server::DialectKind, server_key::server_key},
@@ -91,11 +92,13 @@ pub(super) fn app(
     let registry = Arc::new(Registry::new(upstreams.iter().map(|upstream| upstream.name.clone())));
     let limiter = Arc::new(limiter(&config, &policies)?);
     let worlds = Arc::new(Worlds::new(world(&registry, &policies)));
-    let client_sessions = Arc::new(ClientSessions::new(sealer(options)?, config.sessions.ttl));
+    let client_sessions =
+        Arc::new(ClientSessions::new(sealer(options, session::PURPOSE)?, config.sessions.ttl));
     let engines = Engines {
         callers: Arc::new(callers(&config)?),
         directory: Arc::new(directory(&policies)),
         client_sessions,
+        states: Arc::new(States::new(sealer(options, state::PURPOSE)?)),
         cancels: Arc::new(Cancels::default()),
         worlds: worlds.clone(),
         upstreams: upstreams.clone(),
@@ -185,10 +188,10 @@ impl Observer for AuditMetrics {
     }
 }
 
-fn sealer(options: &Options) -> Result<Sealer, StartError> {
+fn sealer(options: &Options, purpose: &'static str) -> Result<Sealer, StartError> {
     let sealer = match options.secret {
-        Some(secret) => Sealer::new(session::PURPOSE, 0, &secret.to_vec().into()),
-        None => Sealer::random(session::PURPOSE),
+        Some(secret) => Sealer::new(purpose, 0, &secret.to_vec().into()),
+        None => Sealer::random(purpose),
     };
     sealer.map_err(|fault| StartError::Randomness(fault.to_string()))
 }

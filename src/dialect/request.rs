@@ -10,10 +10,6 @@ use crate::{
     model::call::{Meta, RawMember, Request, ToolCall},
 };
 
-/// Members of `tools/call` that continue a question the server asked. The gateway declares no
-/// capability that would let a server ask, so nothing can be continued.
-const CONTINUATIONS: [&str; 2] = ["inputResponses", "requestState"];
-
 fn invalid(message: impl Into<std::borrow::Cow<'static, str>>) -> Error {
     Error::protocol(Code::InvalidArgs, rpc::INVALID_PARAMS, 200, message)
 }
@@ -60,11 +56,6 @@ fn read_tool_call(params: Option<Value<'_>>) -> Result<ToolCall, Error> {
             "arguments" => return Err(invalid("`params.arguments` must be an object")),
             // `user` is the gateway's to say; `task` belongs to a draft that is not served.
             "_meta" | "user" | "task" => {}
-            name if CONTINUATIONS.contains(&name) => {
-                return Err(invalid(format!(
-                    "`params.{name}` continues no call: nothing was asked"
-                )));
-            }
             _ => others.push(RawMember { key: key.bytes(), value: value.bytes() }),
         }
     }

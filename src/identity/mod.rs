@@ -7,3 +7,4 @@ pub mod api_key;
 pub mod seal;
 pub mod session;
 pub mod sso;
+pub mod state;

@@ -28,7 +28,7 @@ pub const MIN_SECRET: usize = 32;
 /// 800-38D), and half of that is kept in hand, for replicas count apart.
 const MAX_SEALS: u64 = 1 << 31;
 
-/// No token is longer than this, in characters; what is, is not looked at.
+/// The longest token where nobody says otherwise, in characters.
 const MAX_TOKEN: usize = 1_024;
 
 /// What a token says, once it is opened.
@@ -41,6 +41,8 @@ pub struct Sealer {
     /// Authenticated with each token: purpose, algorithm, key id.
     context: Box<[u8]>,
     sealed: AtomicU64,
+    /// The longest token, in characters; a longer one is not looked at.
+    max_token: usize,
 }
 
 /// Why there is no sealer, or no token.
@@ -92,11 +94,18 @@ impl Sealer {
             key_id,
             context: context.into(),
             sealed: AtomicU64::new(0),
+            max_token: MAX_TOKEN,
         }
     }
 
+    /// For tokens that hold more than names.
+    pub fn with_max_token(mut self, characters: usize) -> Self {
+        self.max_token = characters;
+        self
+    }
+
     pub(super) fn seal(&self, plain: &[u8]) -> Result<String, SealFault> {
-        if (HEAD + plain.len() + TAG).div_ceil(3) * 4 > MAX_TOKEN {
+        if (HEAD + plain.len() + TAG).div_ceil(3) * 4 > self.max_token {
             return Err(SealFault::TooLong);
         }
         if self.sealed.fetch_add(1, Ordering::Relaxed) >= MAX_SEALS {
@@ -121,7 +130,7 @@ impl Sealer {
 
     /// What the token says; `None` if it is not one of ours, whatever the reason.
     pub(super) fn open(&self, token: &str) -> Option<Plain> {
-        if token.len() > MAX_TOKEN {
+        if token.len() > self.max_token {
             return None;
         }
         let mut bytes: Plain = smallvec![0; token.len().div_ceil(4) * 3];

@@ -16,6 +16,7 @@ use tower::{Layer, Service};
 pub mod answer;
 pub mod api_key;
 pub mod audit;
+pub mod continuation;
 pub mod credential;
 pub mod idempotency;
 pub mod policy;
@@ -32,6 +33,7 @@ pub mod validate;
 use self::{
     api_key::ApiKeyLayer,
     audit::AuditLayer,
+    continuation::ContinuationLayer,
     credential::CredentialLayer,
     idempotency::IdempotencyLayer,
     policy::PolicyLayer,
@@ -54,7 +56,9 @@ use crate::{
     clock::Clock,
     error::Error,
     idempotency::Replays,
-    identity::{api_key::Callers, session::Sessions as ClientSessions, sso::Directory},
+    identity::{
+        api_key::Callers, session::Sessions as ClientSessions, sso::Directory, state::States,
+    },
     limit::Limiter,
     model::reply::Reply,
     telemetry::Telemetry,
@@ -69,6 +73,8 @@ pub struct Engines {
     pub directory: Arc<Directory>,
     /// Of clients, towards the gateway.
     pub client_sessions: Arc<ClientSessions>,
+    /// Of servers that asked something, on its way through clients.
+    pub states: Arc<States>,
     pub cancels: Arc<Cancels>,
     pub worlds: Arc<Worlds>,
     pub upstreams: Upstreams,
@@ -105,8 +111,9 @@ where
 {
     let e = engines;
     let bottom = lower(e, terminal);
-    // From the inside out.
-    let stack = RouteLayer::new(e.upstreams.clone()).layer(bottom);
+    // From the inside out. A server's own state leaves the gateway sealed and comes back opened.
+    let stack = ContinuationLayer::new(e.states.clone(), e.clock.clone()).layer(bottom);
+    let stack = RouteLayer::new(e.upstreams.clone()).layer(stack);
     // The last thing before a call leaves: its intent is on disk.
     let stack = AuditLayer::new(e.audit.clone()).layer(stack);
     // A replay ends here: it reaches no upstream and leaves no second intent.
