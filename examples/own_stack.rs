@@ -1,0 +1,232 @@
+//! The stack, composed by another program around a server of its own: `cargo run --example
+//! own_stack`.
+//!
+//! The server is a tower service in this process; no socket is opened. Who calls is known here
+//! already, so the layers for keys and employees are left out, and so are limits, idempotency and
+//! audit. A layer of this program's own refuses writes while nothing may change.
+
+#![allow(clippy::print_stdout, reason = "an example shows what it does")]
+
+use std::{
+    error::Error as StdError,
+    future::{Ready, ready},
+    net::{IpAddr, Ipv4Addr},
+    sync::Arc,
+    task::{Context, Poll},
+    time::Duration,
+};
+
+use bytes::Bytes;
+use futures_util::future::Either;
+use http::{Request, Response};
+use tower::{Layer, Service, ServiceExt, layer::layer_fn, service_fn};
+
+use hangu::{
+    audit::Keys,
+    body::{self, Body},
+    clock::Clock,
+    error::{Code, Error},
+    fault::Source,
+    identity::{seal::Sealer, session},
+    json::{self, Doc, Duplicates},
+    model::{
+        call::{Route, Surface},
+        caller::{Auth, Caller, CallerId, EmployeeId, Principal, Role, Roles, TenantId},
+        exchange::{Closing, Exchange, Facts},
+        reply::Reply,
+        server::{DialectKind, UpstreamName},
+    },
+    policy::{Policies, PolicyFile, Subject},
+    registry::{Registry, read_definition},
+    stack::{
+        credential::CredentialLayer,
+        policy::PolicyLayer,
+        respond::RespondLayer,
+        route::RouteLayer,
+        stage::{Era, Permitted, Upstream, Upstreams, World, Worlds},
+        trace::TraceLayer,
+        translate::{
+            Cancels,
+            northbound::{NorthboundConfig, NorthboundLayer},
+            southbound::SouthboundLayer,
+        },
+        validate::ValidateLayer,
+    },
+    telemetry::{self, Metrics, Telemetry},
+    upstream::{Cluster, ClusterConfig, Endpoint, Outgoing, Transport, Trust},
+};
+
+type Outcome<T> = Result<T, Box<dyn StdError>>;
+
+const TOOLS: &[u8] = br#"[
+    {"name": "now", "inputSchema": {"type": "object"}},
+    {"name": "set", "inputSchema": {"type": "object", "properties": {"to": {"type": "string"}},
+     "required": ["to"]}}
+]"#;
+
+const POLICY: &str = "\
+version: hangu/v1
+kind: Tools
+upstreams:
+  clock: { tools: { now: { risk: read_low }, set: { risk: write_low, idempotency: none } } }
+---
+version: hangu/v1
+kind: Policy
+scope: platform
+rules:
+  - { id: everybody, effect: allow, roles: [member] }
+";
+
+/// The server: what it is sent is what a provider would get over the network.
+async fn clock_server(outgoing: Outgoing) -> Result<Response<Body>, Error> {
+    println!("the server is asked at {}", outgoing.suffix);
+    let result = br#"{"content":[{"type":"text","text":"It is noon."}],"isError":false}"#;
+    Ok(Response::new(Body::from(Bytes::from_static(result))))
+}
+
+/// This program's own layer: calls that write are refused. It stands below policy, so it knows
+/// what the call may do at worst.
+#[derive(Clone)]
+struct Freeze<S>(S);
+
+impl<S> Service<Permitted> for Freeze<S>
+where
+    S: Service<Permitted, Response = Reply, Error = Error>,
+{
+    type Response = Reply;
+    type Error = Error;
+    type Future = Either<Ready<Result<Reply, Error>>, S::Future>;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Error>> {
+        self.0.poll_ready(cx)
+    }
+
+    fn call(&mut self, permitted: Permitted) -> Self::Future {
+        if permitted.tool.is_some() && permitted.risk().is_write() {
+            let error = Error::new(Code::UnsafeActionBlocked, "nothing may change before Monday");
+            return Either::Left(ready(Err(error)));
+        }
+        Either::Right(self.0.call(permitted))
+    }
+}
+
+/// Takes what is known of each exchange when it is over; the gateway makes its audit record here.
+struct Told;
+
+impl Closing for Told {
+    fn close(&self, _: &Exchange, facts: Facts) {
+        let outcome = facts.outcome.map_or("unknown", |outcome| outcome.as_str());
+        println!("{}: {outcome}", facts.tool.as_deref().unwrap_or("no tool"));
+    }
+}
+
+/// What there is, and the rules that are bound to it.
+fn world(clock: &UpstreamName) -> Outcome<World> {
+    let limits = json::Limits { depth: 32, duplicates: Duplicates::Refuse, outline: 2 };
+    let listing = Doc::parse(Bytes::from_static(TOOLS), &limits)?;
+    let tools = listing.root().elements().map(|tool| read_definition(tool).map(Arc::new));
+    let registry = Registry::new([clock.clone()]);
+    registry.listed(clock, tools.collect::<Result<_, _>>()?);
+    let catalog = Arc::new(registry.catalog());
+    let source = Source { name: "own.yaml".to_owned(), text: POLICY.to_owned() };
+    let file = PolicyFile { path: source.name.clone(), source: Arc::new(source) };
+    let (policies, faults) = Policies::compile(vec![file]);
+    let policies = policies.ok_or_else(|| format!("{faults:?}"))?;
+    let tools = catalog.tools().iter();
+    let subjects: Vec<_> =
+        tools.map(|tool| Subject { upstream: tool.upstream.as_str(), name: tool.name() }).collect();
+    let rules = Arc::new(policies.bind(&subjects));
+    Ok(World::new(catalog, rules))
+}
+
+fn upstreams(clock: &UpstreamName) -> Outcome<Upstreams> {
+    // Every upstream has an address; the terminal service decides that nothing dials this one.
+    let address = Endpoint::parse("http://127.0.0.1:9/")?;
+    let cluster = ClusterConfig {
+        suffixes: &["/tools/call"],
+        ..ClusterConfig::new(clock.shared(), vec![address])
+    };
+    let upstream = Upstream {
+        name: clock.clone(),
+        server_key: clock.shared(),
+        dialect: DialectKind::McpLite,
+        pinned: None,
+        cluster: Cluster::new(cluster, &Transport::new(Trust::System))?,
+        headers: Vec::new(),
+        forward: Vec::new(),
+        inject_user: true,
+        stateless: true,
+        timeout: Duration::from_secs(1),
+        max_time: Duration::from_secs(5),
+        max_request_bytes: 1 << 20,
+        max_response_bytes: 1 << 20,
+        era: Some(Era::Lite).into(),
+    };
+    Ok([Arc::new(upstream)].into())
+}
+
+/// Whoever calls: here always the same.
+fn caller() -> Caller {
+    let roles = Roles::new([Role::new("member")]);
+    Caller {
+        tenant: TenantId::new("acme"),
+        id: CallerId::new("own-program"),
+        principal: Principal { employee: EmployeeId::parse("E1"), roles, auth: Auth::Fixed },
+        names_employees: false,
+        catalog_roles: Roles::default(),
+        address: IpAddr::V4(Ipv4Addr::LOCALHOST),
+    }
+}
+
+#[tokio::main(flavor = "current_thread")]
+async fn main() -> Outcome<()> {
+    let name = UpstreamName::parse("clock")?;
+    let upstreams = upstreams(&name)?;
+    let worlds = Arc::new(Worlds::new(world(&name)?));
+    let clock = Clock::system();
+    let metrics = Arc::new(Metrics::new(1, clock.clone()));
+    let settings = telemetry::env::Settings::default();
+    let trust = telemetry::Trust::Never;
+    let telemetry = Arc::new(Telemetry::new(&settings, trust, "own-program", metrics)?);
+    let sealer = Sealer::random(session::PURPOSE)?;
+    let sessions = Arc::new(session::Sessions::new(sealer, Duration::from_secs(3600)));
+    let northbound = NorthboundConfig {
+        max_body: 1 << 20,
+        body_timeout: Duration::from_secs(5),
+        max_depth: 64,
+        sessions_required: false,
+    };
+
+    // From the inside out, as in `stack::build`. The types say what fits: without `PolicyLayer`
+    // there is no `Permitted`, and this does not compile.
+    let stack = CredentialLayer.layer(service_fn(clock_server));
+    let stack = SouthboundLayer.layer(stack);
+    let stack = RouteLayer::new(upstreams.clone()).layer(stack);
+    let stack = ValidateLayer::new(Arc::new(Keys::random())).layer(stack);
+    let stack = layer_fn(Freeze).layer(stack);
+    let stack = PolicyLayer::new(worlds, upstreams).layer(stack);
+    let cancels = Arc::new(Cancels::default());
+    let stack =
+        NorthboundLayer::new(northbound, sessions, clock.clone(), cancels, telemetry.clone())
+            .layer(stack);
+    let stack = RespondLayer::default().layer(stack);
+    let stack = TraceLayer::new(telemetry, Arc::new(Told), clock).layer(stack);
+
+    for (tool, arguments) in [("now", "{}"), ("set", r#"{"to":"midnight"}"#)] {
+        let body = format!(
+            r#"{{"jsonrpc":"2.0","id":1,"method":"tools/call",
+                "params":{{"name":"clock__{tool}","arguments":{arguments}}}}}"#
+        );
+        let mut request = Request::post("/mcp")
+            .header("content-type", "application/json")
+            .body(Body::from(Bytes::from(body)))?;
+        request.extensions_mut().insert(Route::Mcp(Surface::Aggregate));
+        request.extensions_mut().insert(caller());
+        let answer = stack.clone().oneshot(request).await?;
+        let status = answer.status();
+        let text = body::collect(answer.into_body(), 1 << 20).await;
+        let text = text.map_err(|cut_off| format!("{cut_off:?}"))?;
+        println!("{status} {}\n", String::from_utf8_lossy(&text));
+    }
+    Ok(())
+}
