@@ -7,7 +7,7 @@ use std::{collections::HashMap, sync::Arc};
 use bytes::Bytes;
 use sha2::{Digest, Sha256};
 
-use super::schema::ArgumentSchema;
+use super::{param_header::ParamHeader, schema::ArgumentSchema};
 use crate::model::{call::Surface, server::UpstreamName, trace::to_hex};
 
 /// The longest name that every client takes.
@@ -24,6 +24,8 @@ pub struct Definition {
     /// SHA-256 over the canonical definition.
     pub digest: [u8; 32],
     pub arguments: ArgumentSchema,
+    /// Arguments that requests of 2026-07-28 repeat in headers.
+    pub params: Box<[ParamHeader]>,
     pub has_output_schema: bool,
     /// The tool itself has an argument named as the gateway's for the idempotency key.
     pub has_key_argument: bool,

@@ -10,6 +10,7 @@ use sha2::{Digest, Sha256};
 use super::{
     catalog::Definition,
     key_argument::KEY_ARGUMENT,
+    param_header::{self, MarkFault},
     schema::{ArgumentSchema, SchemaFault},
 };
 use crate::json::{self, Kind, Value};
@@ -27,6 +28,8 @@ pub enum DefinitionFault {
     NoName,
     #[error("tool `{0}`: {1}")]
     Schema(String, SchemaFault),
+    #[error("tool `{0}`: {1}")]
+    Mark(String, MarkFault),
 }
 
 /// Reads one element of a listing's `tools`.
@@ -40,10 +43,14 @@ pub fn read_definition(tool: Value<'_>) -> Result<Definition, DefinitionFault> {
     let name: Arc<str> = name.ok_or(DefinitionFault::NoName)?.into();
     let arguments = ArgumentSchema::compile(tool.get("inputSchema").map(Value::raw))
         .map_err(|fault| DefinitionFault::Schema(name.chars().take(128).collect(), fault))?;
+    let params = tool.get("inputSchema").map_or(Ok(Vec::new()), param_header::read);
+    let params =
+        params.map_err(|fault| DefinitionFault::Mark(name.chars().take(128).collect(), fault))?;
     // Both are slices of the same buffer: the distance of their starts is an offset.
     let start = name_value.raw().as_ptr() as usize - raw.as_ptr() as usize;
     Ok(Definition {
         digest: digest(tool),
+        params: params.into(),
         has_output_schema: tool.get("outputSchema").is_some(),
         has_key_argument: tool
             .get("inputSchema")

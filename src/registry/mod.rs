@@ -6,6 +6,7 @@
 mod catalog;
 mod definition;
 mod key_argument;
+mod param_header;
 mod schema;
 
 use std::{
@@ -16,6 +17,7 @@ use std::{
 pub use catalog::{Catalog, Definition, Listing, NAME_MAX, Tool};
 pub use definition::{DefinitionFault, read_definition};
 pub use key_argument::{KEY_ARGUMENT, take_key_argument, with_key_argument};
+pub use param_header::{MarkFault, MarkedArguments, ParamHeader};
 pub use schema::{ArgumentSchema, Mismatch, SchemaFault};
 
 use crate::model::server::UpstreamName;

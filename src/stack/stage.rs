@@ -16,8 +16,8 @@ use std::{
 
 use arc_swap::ArcSwap;
 use bytes::Bytes;
-use dashmap::DashMap;
 use http::HeaderName;
+use moka::sync::Cache;
 use parking_lot::RwLock;
 use tokio::{sync::watch, time::Instant};
 
@@ -48,22 +48,26 @@ pub struct World {
     pub catalog: Arc<Catalog>,
     pub rules: Arc<policy::Set>,
     /// Rendered listings. A view is part of the key by its address, and kept alive by the entry.
-    lists: DashMap<ListKey, (Arc<View>, Bytes)>,
+    lists: Cache<ListKey, (Arc<View>, Bytes)>,
 }
 
-#[derive(PartialEq, Eq, Hash)]
+#[derive(Debug, PartialEq, Eq, Hash)]
 struct ListKey {
     view: usize,
     surface: Surface,
     dialect: NorthDialect,
 }
 
-/// Rendered listings kept for one world; past it they are rendered each time.
-const LISTS_MAX: usize = 4096;
+/// Bytes of rendered listings that one world keeps; the least used are rendered again.
+const LISTS_BYTES: u64 = 64 << 20;
 
 impl World {
     pub fn new(catalog: Arc<Catalog>, rules: Arc<policy::Set>) -> Self {
-        Self { catalog, rules, lists: DashMap::new() }
+        let weight = |_: &ListKey, (_, list): &(Arc<View>, Bytes)| {
+            u32::try_from(list.len()).unwrap_or(u32::MAX)
+        };
+        let lists = Cache::builder().max_capacity(LISTS_BYTES).weigher(weight).build();
+        Self { catalog, rules, lists }
     }
 
     /// The rendered listing of a view, rendered at most once while it is kept.
@@ -76,12 +80,10 @@ impl World {
     ) -> Bytes {
         let key = ListKey { view: Arc::as_ptr(view) as usize, surface: surface.clone(), dialect };
         if let Some(kept) = self.lists.get(&key) {
-            return kept.1.clone();
+            return kept.1;
         }
         let rendered = render();
-        if self.lists.len() < LISTS_MAX {
-            self.lists.insert(key, (view.clone(), rendered.clone()));
-        }
+        self.lists.insert(key, (view.clone(), rendered.clone()));
         rendered
     }
 }

@@ -11,6 +11,7 @@ use std::{
     task::{Context, Poll, ready as ready_or_return},
 };
 
+use bytes::Bytes;
 use futures_util::future::Either;
 use pin_project_lite::pin_project;
 use tower::{Layer, Service};
@@ -18,15 +19,17 @@ use tower::{Layer, Service};
 use super::stage::{Permitted, publishes_key};
 use crate::{
     audit::Keys,
+    dialect::header_value,
     error::{Code, Error},
     json,
+    mcp::rpc,
     model::{
-        call::Request,
+        call::{Call, Request},
         caller::TenantId,
-        exchange::{Exchange, KeyedDigest},
+        exchange::{Exchange, KeyedDigest, NorthDialect},
         reply::{Final, Reply},
     },
-    registry::{KEY_ARGUMENT, take_key_argument},
+    registry::{KEY_ARGUMENT, MarkedArguments, ParamHeader, Tool, take_key_argument},
 };
 
 /// Checks every call's arguments before anything leaves.
@@ -136,10 +139,41 @@ fn take_key(permitted: &mut Permitted) -> Result<(), Error> {
     Ok(())
 }
 
+/// The headers in which a request of 2026-07-28 repeats arguments must say the same as they do.
+/// Headers that no argument is marked for are not looked at.
+fn check_headers(call: &Call, tool: &Tool, arguments: Option<&Bytes>) -> Result<(), Error> {
+    if call.dialect != NorthDialect::Modern || tool.definition.params.is_empty() {
+        return Ok(());
+    }
+    let mismatch = |param: &ParamHeader, what: &str| {
+        let message = format!("the header {} {what}", param.header);
+        Error::protocol(Code::InvalidArgs, rpc::HEADER_MISMATCH, 400, message)
+    };
+    let marked = MarkedArguments::read(arguments);
+    for param in &tool.definition.params {
+        let mut sent = call.headers.get_all(&param.header).iter();
+        match (sent.next(), sent.next(), marked.text(param)) {
+            (None, _, None) => {}
+            (None, _, Some(_)) => return Err(mismatch(param, "is missing")),
+            (Some(_), Some(_), _) => return Err(mismatch(param, "is sent twice")),
+            (Some(_), None, None) => return Err(mismatch(param, "repeats no argument")),
+            (Some(value), None, Some(_)) => {
+                let value = header_value::decode(value.as_bytes())
+                    .map_err(|_| mismatch(param, "is badly encoded"))?;
+                if !marked.agrees(param, &value) {
+                    return Err(mismatch(param, "differs from its argument"));
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
 fn check(permitted: &Permitted, keys: &Keys) -> Result<(), Error> {
     let (Some(tool), Request::CallTool(call)) = (&permitted.tool, &permitted.call.request) else {
         return Ok(());
     };
+    check_headers(&permitted.call, tool, call.arguments.as_ref())?;
     let arguments = call.arguments.as_deref().unwrap_or(b"{}");
     let digest = digest(arguments, &permitted.call.caller.tenant, keys);
     permitted.call.exchange.facts().args_hash = Some(digest);

@@ -28,7 +28,10 @@ use super::{
 };
 use crate::{
     body::Body,
-    dialect::south::{self, Outbound, Speech},
+    dialect::{
+        header_value,
+        south::{self, Outbound, Speech},
+    },
     error::{Code, Error},
     mcp::{Method, Version, header, meta},
     model::{
@@ -37,6 +40,7 @@ use crate::{
         reply::{Content, Final, Reply},
         trace::TraceParent,
     },
+    registry::{MarkedArguments, Tool},
 };
 
 /// Speaks to servers.
@@ -307,6 +311,11 @@ fn write(routed: Routed) -> Result<(Request, Hop), Error> {
         ));
     }
     let mut own = outbound.headers();
+    if let (Speech::Modern(_), Some(tool)) = (speech, &tool)
+        && !tool.definition.params.is_empty()
+    {
+        repeat_arguments(&mut own, tool, arguments);
+    }
     if let Ok(value) = http::HeaderValue::from_str(&traceparent) {
         own.insert(header::TRACEPARENT, value);
     }
@@ -346,6 +355,19 @@ fn write(routed: Routed) -> Result<(Request, Hop), Error> {
         timeout,
     };
     Ok((request, hop))
+}
+
+/// Repeats marked arguments in headers, from the body that is sent; a null or absent one has
+/// none.
+fn repeat_arguments(headers: &mut http::HeaderMap, tool: &Tool, arguments: Option<&Bytes>) {
+    let marked = MarkedArguments::read(arguments);
+    for param in &tool.definition.params {
+        let Some(text) = marked.text(param) else { continue };
+        // An encoded value is visible ASCII.
+        if let Ok(value) = http::HeaderValue::from_str(&header_value::encode(&text)) {
+            headers.insert(param.header.clone(), value);
+        }
+    }
 }
 
 fn speech(upstream: &Upstream, request: &SouthRequest) -> Result<Speech, Error> {
