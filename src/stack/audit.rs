@@ -17,7 +17,7 @@ use super::stage::{BoxFuture, Permitted};
 use crate::{
     audit::{Audit, Record},
     error::{Code, Error},
-    model::reply::Reply,
+    model::{ids, reply::Reply},
 };
 
 /// Records intents.
@@ -64,7 +64,8 @@ where
             return Either::Left(self.inner.call(permitted));
         }
         let risk = permitted.risk();
-        permitted.call.exchange.facts().call_id = Some(uuid::Uuid::now_v7().as_u128());
+        let exchange = &permitted.call.exchange;
+        exchange.facts().call_id = Some(ids::uuid_v7(exchange.started_ms));
         if !risk.is_write() {
             // Where the operator made reads strict, a sink that is down refuses them too.
             if self.audit.is_strict(risk) && !self.audit.is_writable() {

@@ -4,7 +4,6 @@
 //! client's headers only those go on that the operator lists.
 
 use std::{
-    fmt::Write as _,
     future::{Future, Ready, ready},
     pin::Pin,
     sync::Arc,
@@ -24,6 +23,7 @@ use crate::{
     mcp::header,
     model::{
         exchange::Exchange,
+        ids,
         template::{HeaderSource, Part},
     },
     upstream::{Origin, Outgoing},
@@ -220,10 +220,7 @@ fn fill(part: &Part, hop: &Hop, out: &mut String) -> bool {
         (Part::Caller, Some(caller)) => out.push_str(caller.id.as_str()),
         (Part::CallSource, Some(_)) => out.push_str(CALL_SOURCE),
         (Part::RequestId, Some(_)) => match hop.exchange.facts().call_id {
-            Some(id) => {
-                // Writing to a string cannot fail.
-                let _ = write!(out, "{}", uuid::Uuid::from_u128(id));
-            }
+            Some(id) => out.push_str(&ids::uuid_text(id)),
             None => return false,
         },
     }

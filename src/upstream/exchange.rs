@@ -53,7 +53,7 @@ pub(super) async fn send(
     let (peer, response) = deliver(&core, &cluster, suffix, message).await?;
     let response = match response.status() {
         StatusCode::TEMPORARY_REDIRECT | StatusCode::PERMANENT_REDIRECT => {
-            follow(&core, &cluster, &peer, suffix, spare, response).await?
+            Box::pin(follow(&core, &cluster, &peer, suffix, spare, response)).await?
         }
         _ => response,
     };
@@ -75,7 +75,7 @@ async fn deliver(
             None => match failure {
                 Some(error) => return Err(error),
                 None => {
-                    cluster.resolve().await?;
+                    Box::pin(cluster.resolve()).await?;
                     match cluster.pick(&tried) {
                         Some(peer) => peer,
                         None => return Err(cluster.scene(None).unresolved("no address")),
@@ -110,7 +110,9 @@ async fn deliver_to(
     loop {
         let (lease, reused) = match core.reuse(peer) {
             Some(lease) => (lease, true),
-            None => match core.dial(cluster, peer).await {
+            // Boxed, as is all that few calls need: what a call's future holds is copied for
+            // each of them.
+            None => match Box::pin(core.dial(cluster, peer)).await {
                 Ok(lease) => (lease, false),
                 Err(error) => return Ok(Err((message, error))),
             },
@@ -121,7 +123,7 @@ async fn deliver_to(
                 on_own(core, cluster, peer, connection, request).await
             }
             Lease::Shared(sender) => {
-                let sent = on_shared(cluster, peer, sender, message.h2(target)).await;
+                let sent = Box::pin(on_shared(cluster, peer, sender, message.h2(target))).await;
                 if matches!(sent, Sent::Unsent(..)) {
                     core.forget_shared(peer);
                 }

@@ -37,6 +37,7 @@ use crate::{
     model::{
         call::{Meta, RawMembers},
         exchange::{Attempt, Outcome},
+        ids,
         reply::{Content, Final, Reply},
         trace::TraceParent,
     },
@@ -249,7 +250,7 @@ fn write(routed: Routed) -> Result<(Request, Hop), Error> {
         SouthRequest::Probe => (Method::Discover, None, upstream.timeout, upstream.max_time),
     };
     let started = Instant::now();
-    let span_id: [u8; 8] = rand::random();
+    let span_id = ids::span_id();
     let (parent, tracestate, attempt) = {
         let mut facts = exchange.facts();
         let parent =
