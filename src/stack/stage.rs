@@ -211,10 +211,6 @@ impl Permitted {
 }
 
 /// What is asked of an upstream.
-#[expect(
-    clippy::large_enum_variant,
-    reason = "nearly every one is a call; boxing it would cost each an allocation"
-)]
 pub enum SouthRequest {
     /// Which era it is of; never a call that acts.
     Probe,

@@ -228,7 +228,7 @@ fn a_server_that_forgot_its_session_is_met_anew() {
     up.on(move |seen: &Seen| match &*seen.method {
         "initialize" => {
             let id = count.fetch_add(1, Ordering::SeqCst) + 1;
-            good.fetch_max(id.min(u32::MAX), Ordering::SeqCst);
+            good.fetch_max(id, Ordering::SeqCst);
             let result = json!({ "protocolVersion": "2025-11-25", "capabilities": { "tools": {} },
                                  "serverInfo": { "name": "old", "version": "1" } });
             Some(seen.result(result).with_header("Mcp-Session-Id", &format!("s-{id}")))
