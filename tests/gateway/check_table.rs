@@ -217,7 +217,6 @@ fn row_13_what_the_method_does_not_know() {
     for params in [
         r#""name":"echo","arguments":[],"#,
         r#""name":"echo","arguments":null,"#,
-        r#""name":"echo","arguments":{},"inputResponses":{},"#,
         r#""name":"echo","arguments":{},"requestState":"s","#,
     ] {
         table.row(params, &call(params), 200, -32602, ID);

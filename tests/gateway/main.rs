@@ -6,6 +6,7 @@
 mod audit;
 mod browser_edge;
 mod check_table;
+mod continuation;
 mod demo;
 mod error_mapping;
 mod failures;
@@ -17,6 +18,7 @@ mod json_fidelity;
 mod lifecycle;
 mod message_shape;
 mod negotiation;
+mod param_headers;
 mod process_support;
 mod rate_limit;
 mod sessions;

@@ -87,6 +87,7 @@ struct State {
     speaks: Speaks,
     script: Mutex<Script>,
     received: Mutex<Vec<Received>>,
+    tools: Mutex<String>,
     idle_close: Mutex<Option<Duration>>,
     /// Connections that the other side closed while it waited for an answer.
     hang_ups: AtomicUsize,
@@ -114,6 +115,7 @@ impl Upstream {
             speaks,
             script: Mutex::new(Arc::new(script)),
             received: Mutex::default(),
+            tools: Mutex::new(TOOLS.to_owned()),
             idle_close: Mutex::default(),
             hang_ups: AtomicUsize::new(0),
             connections: AtomicUsize::new(0),
@@ -145,6 +147,11 @@ impl Upstream {
     }
 
     /// Closes connections on which nothing comes for so long.
+    /// Lists other tools from now on, a JSON array.
+    pub fn lists(&self, tools: &str) {
+        tools.clone_into(&mut self.state.tools.lock());
+    }
+
     pub fn close_idle(&self, after: Duration) {
         *self.state.idle_close.lock() = Some(after);
     }
@@ -224,11 +231,12 @@ impl State {
             let script = self.script.lock().clone();
             return script(request);
         }
+        let tools = self.tools.lock().clone();
         let result = match (method.as_str(), self.speaks) {
-            ("tools/list", Speaks::Lite) => return Answer::json(format!(r#"{{"tools":{TOOLS}}}"#)),
-            ("tools/list", Speaks::Handshake(_)) => format!(r#"{{"tools":{TOOLS}}}"#),
+            ("tools/list", Speaks::Lite) => return Answer::json(format!(r#"{{"tools":{tools}}}"#)),
+            ("tools/list", Speaks::Handshake(_)) => format!(r#"{{"tools":{tools}}}"#),
             ("tools/list", Speaks::Stateless) => format!(
-                r#"{{"resultType":"complete","tools":{TOOLS},"ttlMs":0,"cacheScope":"private"}}"#
+                r#"{{"resultType":"complete","tools":{tools},"ttlMs":0,"cacheScope":"private"}}"#
             ),
             ("server/discover", Speaks::Stateless) => r#"{"resultType":"complete","supportedVersions":["2026-07-28"],"capabilities":{"tools":{}},"ttlMs":0,"cacheScope":"private"}"#.to_owned(),
             ("initialize", Speaks::Handshake(version)) => {

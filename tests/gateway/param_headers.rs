@@ -1,0 +1,71 @@
+//! `x-mcp-header`: arguments that are repeated in headers are compared on the way in and
+//! written anew on the way out.
+
+use crate::support::{Answer, Gateway, OK, Request, Speaks, Upstream};
+
+const TOOLS: &str = r#"[{"name":"echo","description":"d","inputSchema":{"type":"object","properties":{"region":{"type":"string","x-mcp-header":"Region"},"n":{"type":"integer","x-mcp-header":"N"}}}},{"name":"bad","description":"d","inputSchema":{"type":"object","properties":{"l":{"type":"array","items":{"type":"string","x-mcp-header":"L"}}}}}]"#;
+
+fn call(arguments: &str) -> Request {
+    Request::stateless(&format!(
+        r#"{{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{{"name":"echo","arguments":{arguments},"_meta":{{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{{}}}}}}}}"#
+    ))
+}
+
+fn marked() -> Upstream {
+    let upstream = Upstream::answering(Speaks::Stateless, Answer::json(OK));
+    upstream.lists(TOOLS);
+    upstream
+}
+
+#[test]
+fn a_marked_argument_and_its_header_must_agree() {
+    let upstream = marked();
+    let gateway = Gateway::before(&upstream);
+    for (arguments, header, right) in [
+        (r#"{"region":"eu"}"#, Some("eu"), true),
+        (r#"{"region":"Hello"}"#, Some("=?base64?SGVsbG8=?="), true),
+        (r#"{"region":"SGVsbG8="}"#, Some("SGVsbG8="), true),
+        (r#"{"region":"=?base64?SGVsbG8="}"#, Some("=?base64?SGVsbG8="), true),
+        (r#"{"region":null}"#, None, true),
+        ("{}", None, true),
+        (r#"{"region":"eu"}"#, None, false),
+        (r#"{"region":"eu"}"#, Some("us"), false),
+        (r#"{"region":"Hello"}"#, Some("=?base64?SGVsbG8?="), false),
+        (r#"{"region":"Hello"}"#, Some("=?base64?SGVs!!!bG8=?="), false),
+        ("{}", Some("eu"), false),
+    ] {
+        let calls = upstream.calls().len();
+        let request = header
+            .into_iter()
+            .fold(call(arguments), |request, value| request.header("Mcp-Param-Region", value));
+        let reply = request.ask(&gateway);
+        // A null where the schema wants a string is the schema's to refuse, not the header's.
+        let expected = if right { (200, None) } else { (400, Some(-32020)) };
+        assert_eq!((reply.status, reply.rpc_code()), expected, "{arguments} {header:?}");
+        if !right {
+            assert_eq!(upstream.calls().len(), calls, "{arguments} {header:?}: it left");
+        }
+    }
+}
+
+#[test]
+fn headers_are_written_anew_for_the_server_whoever_calls() {
+    let upstream = marked();
+    let gateway = Gateway::before(&upstream);
+    let text = r#"{"region":"Zoë","n":1e1}"#;
+    let reply = Request::lite("tools/call", format!(r#"{{"name":"echo","arguments":{text}}}"#))
+        .header("Mcp-Param-Region", "forged")
+        .ask(&gateway);
+    assert_eq!(reply.status, 200, "{}", reply.text());
+    let sent = upstream.received().pop().unwrap();
+    assert_eq!(sent.header("mcp-param-region"), Some("=?base64?Wm/Dqw==?="));
+    assert_eq!(sent.header("mcp-param-n"), Some("10"));
+}
+
+#[test]
+fn a_tool_whose_mark_stands_wrong_is_left_out_and_costs_only_itself() {
+    let upstream = marked();
+    let gateway = Gateway::before(&upstream);
+    let list = Request::lite("tools/list", "{}").ask(&gateway).text();
+    assert!(list.contains(r#""name":"echo""#) && !list.contains(r#""name":"bad""#), "{list}");
+}
