@@ -4,6 +4,20 @@
 //!
 //! Without `--bench`, as `cargo test --benches` calls it, each runs once, to show that it does.
 //! Each is measured alone and warm; what a call pays for all of them is in `stack`.
+//!
+//! Measured 2026-11-30 on two shared cores of an Intel Xeon (a slow hour of a noisy machine: the
+//! ratios count), medians of a quick run:
+//!
+//! | what | time |
+//! |---|---|
+//! | permit, 10 and 1,000 tools, 100 rules | 350 ns, 333 ns |
+//! | deciding rule, 10 and 1,000 tools | 147 ns, 153 ns |
+//! | bind 1,000 tools, 100 rules | 167 µs |
+//! | first view of a kind of caller, 1,000 tools, 100 rules | 16.6 ms |
+//! | two rates and a slot | 803 ns |
+//! | verify one key among 100 | 196 ns |
+//! | session start, open | 901 ns, 862 ns |
+//! | idempotency begin and finish, replay | 466 ns, 152 ns |
 
 mod common;
 

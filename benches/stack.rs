@@ -7,6 +7,15 @@
 //! One core, one request at a time, no socket: the server is a function that answers at once.
 //! Records of the audit log are made and chained, and go to the null device. What sockets add is
 //! in `end_to_end`.
+//!
+//! Measured 2026-11-30 on two shared cores of an Intel Xeon (a slow hour of a noisy machine: the
+//! ratios count), medians of a quick run:
+//!
+//! | request | 2026-07-28 | MCP-Lite |
+//! |---|---|---|
+//! | tools/call, 300 B | 20.5 µs | 19.5 µs |
+//! | tools/call, 10 KB | 37.5 µs | 40.1 µs |
+//! | tools/list, 1,000 tools | 9.4 µs | 6.2 µs |
 
 mod common;
 

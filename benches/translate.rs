@@ -5,6 +5,25 @@
 //!
 //! Without `--bench`, as `cargo test --benches` calls it, each runs once, to show that it does.
 //! Nothing is sent; bytes per second are those of the whole message.
+//!
+//! Measured 2026-11-30 on two shared cores of an Intel Xeon (a slow hour of a noisy machine: the
+//! ratios count), medians of a quick run:
+//!
+//! | request | 330 B | 10 KB | 1 MB |
+//! |---|---|---|---|
+//! | parse, duplicates refused | 935 ns | 30.2 µs | 3.36 ms |
+//! | canonical arguments | 358 ns | 62.3 µs | 7.46 ms |
+//! | read headers and params | 1.38 µs | 1.35 µs | 1.30 µs |
+//! | write for 2026-07-28 | 853 ns | 1.50 µs | 906 ns |
+//! | write for MCP-Lite | 415 ns | 927 ns | 433 ns |
+//!
+//! | result | 300 B | 10 KB | 1 MB |
+//! |---|---|---|---|
+//! | read | 934 ns | 7.08 µs | 692 µs |
+//! | write for 2026-07-28 | 401 ns | 697 ns | 355 ns |
+//! | write for the handshake revisions | 234 ns | 496 ns | 192 ns |
+//!
+//! A list of 20 tools is rendered in 3.3 µs and of 1,000 in 81 µs; kept, either costs 0.8 µs.
 
 mod common;
 
