@@ -232,10 +232,11 @@ impl<E: fmt::Display + Send + 'static> ShutdownSignalWatch for Signals<E> {
     async fn recv(&self) -> ShutdownSignal {
         let state = &self.state;
         let mut ended = state.ended.subscribe();
-        let (Ok(mut term), Ok(mut int), Ok(mut quit)) = (
+        let (Ok(mut term), Ok(mut int), Ok(mut quit), Ok(mut hangup)) = (
             signal(SignalKind::terminate()),
             signal(SignalKind::interrupt()),
             signal(SignalKind::quit()),
+            signal(SignalKind::hangup()),
         ) else {
             tracing::error!("Signals cannot be received: the gateway stops.");
             state.shutdown.abort();
@@ -246,6 +247,11 @@ impl<E: fmt::Display + Send + 'static> ShutdownSignalWatch for Signals<E> {
                 _ = ended.wait_for(|ended| *ended) => return ShutdownSignal::FastShutdown,
                 _ = term.recv() => break,
                 _ = int.recv() => break,
+                // By default it would end the process, and whoever sends it wants anything but.
+                _ = hangup.recv() => tracing::warn!(
+                    "SIGHUP: reloading is not part of this version. A new process with \
+                     `serve --upgrade` takes a changed configuration over."
+                ),
                 _ = quit.recv() => {
                     if someone_waits(&state.config.upgrade_socket) {
                         tracing::info!("The sockets go to the next process; this one drains.");

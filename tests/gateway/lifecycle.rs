@@ -172,6 +172,16 @@ fn an_idle_connection_does_not_hold_up_a_stop() {
 }
 
 #[test]
+fn a_hang_up_ends_nothing_and_says_what_to_do_instead() {
+    let up = Upstream::start(&tools());
+    let home = Setup::new().upstream("up", &up, "", PAY).write();
+    let mut gateway = home.serve(&[]);
+    gateway.signal(1);
+    gateway.wait_for_log("serve --upgrade");
+    assert_eq!(gateway.client("/mcp/up", Dialect::Lite).list().len(), 2);
+}
+
+#[test]
 fn a_new_process_takes_over_and_no_connection_is_refused() {
     let up = Upstream::start(&tools());
     up.on_call(|seen| seen.result(text_result("done")).after(Duration::from_millis(30)));
