@@ -370,6 +370,8 @@ fn world(registry: &Registry, policies: &Policies) -> World {
         .map(|tool| Subject { upstream: tool.upstream.as_str(), name: tool.name() })
         .collect();
     let rules = Arc::new(policies.bind(&subjects));
+    // Here, where nobody waits for it, and not on the core of the first call.
+    rules.prepare();
     World::new(catalog, rules)
 }
 

@@ -26,6 +26,9 @@ use crate::model::{
 /// Views kept for one tenant; with more kinds of callers than this they are worked out anew.
 const MAX_VIEWS: usize = 1_024;
 
+/// Rules times tools that are matched ahead of need: some tenths of a second.
+const MAX_PREPARED: usize = 2_000_000;
+
 /// Policies bound to a catalog.
 #[derive(Debug)]
 pub struct Set {
@@ -132,6 +135,17 @@ impl Set {
     /// `upstream/name` of a tool.
     pub fn tool_name(&self, tool: ToolIndex) -> Option<&str> {
         self.bound.names.get(tool.get()).map(|name| &**name)
+    }
+
+    /// Works out now which tools each rule is about, so that the first call of a kind does not
+    /// hold its core for it. With very many rules that is left to whoever needs them.
+    pub fn prepare(&self) {
+        let rules = self.bound.policies.rules.len();
+        if rules.saturating_mul(self.bound.names.len()) <= MAX_PREPARED {
+            for rule in 0..rules {
+                let _ = self.bound.selected_by(rule);
+            }
+        }
     }
 
     /// What an employee with these roles sees through this caller.
