@@ -31,10 +31,10 @@ use hangu::{
     identity::{
         api_key::{CallerEntry, Callers, Identity, KeyDigest},
         seal::Sealer,
-        session::{Capabilities, Owner, PURPOSE, Sessions},
+        session::{Owner, PURPOSE, Sessions},
     },
     limit::{Attempt, Concurrency, Dimension, Kind, LimitSpec, Limiter, Rate, Subject},
-    mcp::Version,
+    mcp::{Capabilities, Version},
     model::{
         caller::CallerId,
         reply::{Final, ResultBody, Shape},

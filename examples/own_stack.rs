@@ -29,6 +29,7 @@ use hangu::{
     fault::Source,
     identity::{seal::Sealer, session},
     json::{self, Doc, Duplicates},
+    mcp::Served,
     model::{
         call::{Route, Surface},
         caller::{Auth, Caller, CallerId, EmployeeId, Principal, Role, Roles, TenantId},
@@ -161,6 +162,7 @@ fn upstreams(clock: &UpstreamName) -> Outcome<Upstreams> {
         max_request_bytes: 1 << 20,
         max_response_bytes: 1 << 20,
         era: Some(Era::Lite).into(),
+        served: Served::TOOLS.bits().into(),
     };
     Ok([Arc::new(upstream)].into())
 }

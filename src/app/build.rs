@@ -275,6 +275,7 @@ fn upstreams(config: &Config, transport: &Transport) -> Result<Upstreams, StartE
             max_request_bytes: to_usize(upstream.max_request_bytes),
             max_response_bytes: to_usize(upstream.max_response_bytes),
             era: None.into(),
+            served: 0.into(),
         }))
     };
     let built: Result<Vec<_>, StartError> = config.upstreams.iter().map(build).collect();

@@ -8,7 +8,7 @@ use crate::{
     error::{Code, Error},
     json::{self, Doc, Kind, Value},
     mcp::rpc,
-    model::reply::RpcError,
+    model::reply::{Question, RpcError},
 };
 
 /// One message, as a view of the document it came in.
@@ -134,6 +134,22 @@ pub fn error_response(id: Option<&[u8]>, code: i64, message: &[u8], data: Option
     }
     out.extend_from_slice(b"}}");
     out.into()
+}
+
+/// A whole request to a client.
+pub fn question(question: &Question) -> Vec<u8> {
+    let params = question.params.as_deref();
+    let mut out = Vec::with_capacity(96 + params.map_or(0, <[u8]>::len));
+    out.extend_from_slice(b"{\"jsonrpc\":\"2.0\",\"id\":");
+    json::write_str(&mut out, &question.id);
+    out.extend_from_slice(b",\"method\":");
+    json::write_str(&mut out, question.method.as_str());
+    if let Some(params) = params {
+        out.extend_from_slice(b",\"params\":");
+        out.extend_from_slice(params);
+    }
+    out.push(b'}');
+    out
 }
 
 /// A whole notification.

@@ -6,7 +6,7 @@
 use crate::{
     error::{Code, Error},
     json::{Kind, Value},
-    mcp::{Method, meta, rpc},
+    mcp::{Capabilities, Family, LogLevel, Method, meta, rpc},
     model::call::{Meta, RawMember, Request, ToolCall},
 };
 
@@ -25,6 +25,7 @@ pub fn read(method: Method, params: Option<Value<'_>>) -> Result<(Request, Meta)
         Method::Discover => Request::Discover,
         Method::Ping => Request::Ping,
         Method::ListTools => {
+            let family = Family::Tools;
             let cursor = match params.and_then(|params| params.get("cursor")) {
                 None => None,
                 Some(cursor) if cursor.kind() == Kind::Null => None,
@@ -33,12 +34,46 @@ pub fn read(method: Method, params: Option<Value<'_>>) -> Result<(Request, Meta)
                     Some(text.into())
                 }
             };
-            Request::ListTools { cursor }
+            Request::List { family, cursor }
         }
         Method::CallTool => Request::CallTool(Box::new(read_tool_call(params)?)),
         other => Request::Notification(other),
     };
     Ok((request, meta))
+}
+
+/// What a client declares in its `capabilities`, of whatever revision.
+pub fn capabilities(declared: Value<'_>) -> Capabilities {
+    let mut all = Capabilities::NONE;
+    for (name, value) in declared.members() {
+        let has = |member: &str| value.get(member).is_some();
+        match &*name.unescaped() {
+            "roots" => all = all | Capabilities::ROOTS,
+            "sampling" => {
+                all = all | Capabilities::SAMPLING;
+                if has("tools") {
+                    all = all | Capabilities::SAMPLING_TOOLS;
+                }
+                if has("context") {
+                    all = all | Capabilities::SAMPLING_CONTEXT;
+                }
+            }
+            // An empty object means forms, as it did before there was anything else.
+            "elicitation" => {
+                if has("form") || !has("url") {
+                    all = all | Capabilities::ELICITATION;
+                }
+                if has("url") {
+                    all = all | Capabilities::ELICITATION_URL;
+                }
+            }
+            "extensions" if has("io.modelcontextprotocol/tasks") => {
+                all = all | Capabilities::TASKS;
+            }
+            _ => {}
+        }
+    }
+    all
 }
 
 fn read_tool_call(params: Option<Value<'_>>) -> Result<ToolCall, Error> {
@@ -81,6 +116,11 @@ fn read_meta(params: Option<Value<'_>>) -> Result<Meta, Error> {
                 let text = value.as_str();
                 let text = text.ok_or_else(|| invalid("the idempotency key must be a string"))?;
                 read.idempotency_key = Some(text.into());
+            }
+            meta::CLIENT_CAPABILITIES => read.capabilities = capabilities(value),
+            meta::LOG_LEVEL => {
+                let level = value.as_str().and_then(|text| LogLevel::parse(&text));
+                read.log_level = Some(level.ok_or_else(|| invalid("the log level is unknown"))?);
             }
             meta::TRACEPARENT => read.traceparent = value.as_str().map(Into::into),
             meta::TRACESTATE => read.tracestate = value.as_str().map(Into::into),

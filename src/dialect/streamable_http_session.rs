@@ -8,7 +8,7 @@ use super::{request, streamable_http::unserved};
 use crate::{
     error::{Code, Error},
     json::{Kind, Value},
-    mcp::{Method, Version, header, rpc},
+    mcp::{Capabilities, Method, Version, header, rpc},
     model::call::{Meta, Request},
 };
 
@@ -45,10 +45,7 @@ pub fn read_request(
         let (_, meta) = request::read(Method::Ping, params)?;
         let capabilities = params
             .and_then(|params| params.get("capabilities"))
-            .into_iter()
-            .flat_map(Value::members)
-            .map(|(name, _)| name.unescaped().into())
-            .collect();
+            .map_or(Capabilities::NONE, request::capabilities);
         return Ok((Request::Initialize { version: negotiate(params)?, capabilities }, meta));
     }
     request::read(method, params)

@@ -9,6 +9,7 @@ use crate::{
     dialect::south,
     error::{Code, Error},
     json::{Kind, Value},
+    mcp::Family,
     model::reply::{Final, Reply},
     registry::{Definition, read_definition},
     stack::stage::{Era, Routed, SouthRequest},
@@ -57,7 +58,10 @@ where
         let mut cursors: HashSet<Box<str>> = HashSet::new();
         let mut cursor: Option<Box<str>> = None;
         for _ in 0..PAGES_MAX {
-            let page = match self.ask(SouthRequest::ListTools { cursor: cursor.clone() }).await? {
+            let page = match self
+                .ask(SouthRequest::List { family: Family::Tools, cursor: cursor.clone() })
+                .await?
+            {
                 Final::Result(body) => body.raw,
                 Final::Error(error) => return Err(self.refused(error.code)),
             };

@@ -14,7 +14,7 @@ use tower::Service;
 use crate::{
     error::Error,
     model::{
-        call::Meta,
+        call::{Client, Meta},
         exchange::{Closing, Exchange},
         reply::{Content, Event, Final, Reply},
         trace::TraceContext,
@@ -136,6 +136,8 @@ where
             caller: None,
             upstream: self.upstream.clone(),
             request,
+            dialect: None,
+            client: Client::default(),
             meta: Meta::default(),
             idempotency_key: None,
             headers: http::HeaderMap::new(),
@@ -145,7 +147,7 @@ where
             Content::Final(end) => Ok(end),
             Content::Stream(mut events) => loop {
                 match futures_util::StreamExt::next(&mut events).await {
-                    Some(Event::Notification(_)) => {}
+                    Some(Event::Notification(_) | Event::Question(_)) => {}
                     Some(Event::End(end)) => return end,
                     None => return Err(no_answer()),
                 }

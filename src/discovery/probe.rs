@@ -7,7 +7,7 @@ use super::Watcher;
 use crate::{
     error::{Code, Error},
     json::{self, Doc, Value},
-    mcp::{Version, rpc},
+    mcp::{Family, Version, rpc},
     model::{
         reply::{Final, Reply, RpcError},
         server::DialectKind,
@@ -77,7 +77,7 @@ where
         }
         self.upstream.set_era(Some(Era::Lite));
         let lists = matches!(
-            self.ask(SouthRequest::ListTools { cursor: None }).await,
+            self.ask(SouthRequest::List { family: Family::Tools, cursor: None }).await,
             Ok(Final::Result(_))
         );
         self.upstream.set_era(None);

@@ -12,7 +12,7 @@ use smallvec::SmallVec;
 
 use super::seal::{SealFault, Sealer};
 use crate::{
-    mcp::Version,
+    mcp::{Capabilities, Version},
     model::caller::{Caller, CallerId, EmployeeId, TenantId},
 };
 
@@ -23,7 +23,7 @@ pub const PURPOSE: &str = "session id";
 pub const MAX_ENDED: usize = 200_000;
 
 /// Form of what is sealed, so that it can change.
-const FORM: u8 = 1;
+const FORM: u8 = 2;
 
 /// Gives out session ids and knows them again.
 #[derive(Debug)]
@@ -53,11 +53,6 @@ pub struct Session {
     pub expires_ms: u64,
     number: [u8; 16],
 }
-
-/// What the client declared that it can be asked for; what the protocol does not name is left
-/// out.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
-pub struct Capabilities(u16);
 
 /// The id names no session that is open to this caller.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -142,38 +137,6 @@ impl Session {
     }
 }
 
-// === impl Capabilities ===
-
-impl Capabilities {
-    pub const ROOTS: Capabilities = Capabilities(1);
-    pub const SAMPLING: Capabilities = Capabilities(1 << 1);
-    pub const ELICITATION: Capabilities = Capabilities(1 << 2);
-    pub const TASKS: Capabilities = Capabilities(1 << 3);
-
-    /// From the members of the client's `capabilities`.
-    pub fn named<'a>(names: impl IntoIterator<Item = &'a str>) -> Self {
-        names.into_iter().fold(Self::default(), |all, name| match name {
-            "roots" => all | Self::ROOTS,
-            "sampling" => all | Self::SAMPLING,
-            "elicitation" => all | Self::ELICITATION,
-            "tasks" => all | Self::TASKS,
-            _ => all,
-        })
-    }
-
-    pub fn contains(self, other: Capabilities) -> bool {
-        self.0 & other.0 == other.0
-    }
-}
-
-impl std::ops::BitOr for Capabilities {
-    type Output = Self;
-
-    fn bitor(self, other: Self) -> Self {
-        Self(self.0 | other.0)
-    }
-}
-
 // === what is sealed ===
 
 // form, version, capabilities (2), expiry (8), number (16), then tenant, caller and employee,
@@ -182,7 +145,7 @@ impl std::ops::BitOr for Capabilities {
 fn encode(session: &Session, owner: Owner<'_>) -> Result<SmallVec<[u8; 192]>, SealFault> {
     let mut plain = SmallVec::new();
     plain.extend_from_slice(&[FORM, version_byte(session.version)]);
-    plain.extend_from_slice(&session.capabilities.0.to_be_bytes());
+    plain.extend_from_slice(&session.capabilities.bits().to_be_bytes());
     plain.extend_from_slice(&session.expires_ms.to_be_bytes());
     plain.extend_from_slice(&session.number);
     let employee = session.employee.as_ref().map_or("", |employee| employee.as_str());
@@ -197,7 +160,7 @@ fn encode(session: &Session, owner: Owner<'_>) -> Result<SmallVec<[u8; 192]>, Se
 fn decode(plain: &[u8], owner: Owner<'_>) -> Option<Session> {
     let mut rest = plain;
     let [form, version] = take(&mut rest)?;
-    let capabilities = Capabilities(u16::from_be_bytes(take(&mut rest)?));
+    let capabilities = Capabilities::from_bits(u16::from_be_bytes(take(&mut rest)?));
     let expires_ms = u64::from_be_bytes(take(&mut rest)?);
     let number = take(&mut rest)?;
     let [tenant, caller, employee] = [name(&mut rest)?, name(&mut rest)?, name(&mut rest)?];

@@ -62,6 +62,7 @@ pub mod header {
     pub const TRACESTATE: HeaderName = HeaderName::from_static("tracestate");
     pub const RATE_LIMIT: HeaderName = HeaderName::from_static("ratelimit");
     pub const RATE_LIMIT_POLICY: HeaderName = HeaderName::from_static("ratelimit-policy");
+    pub const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
     pub const ACCEL_BUFFERING: HeaderName = HeaderName::from_static("x-accel-buffering");
 }
 
@@ -79,6 +80,9 @@ pub mod meta {
     pub const IDEMPOTENCY_KEY: &str = "dev.hangu/idempotencyKey";
     pub const REPLAYED: &str = "dev.hangu/replayed";
     pub const ERROR: &str = "dev.hangu/error";
+    /// Upstreams that are missing from a listing of the aggregate.
+    pub const UNAVAILABLE: &str = "dev.hangu/unavailable";
+    pub const SUBSCRIPTION_ID: &str = "io.modelcontextprotocol/subscriptionId";
 }
 
 /// JSON-RPC codes that the protocol names.
@@ -91,4 +95,8 @@ pub mod rpc {
     pub const HEADER_MISMATCH: i32 = -32_020;
     pub const MISSING_CAPABILITY: i32 = -32_021;
     pub const UNSUPPORTED_VERSION: i32 = -32_022;
+    /// Of the handshake revisions only.
+    pub const RESOURCE_NOT_FOUND: i32 = -32_002;
+    /// Of the handshake revisions only.
+    pub const URL_ELICITATION_REQUIRED: i32 = -32_042;
 }

@@ -12,7 +12,7 @@ use super::{
     exchange::{Exchange, NorthDialect},
     server::UpstreamName,
 };
-use crate::mcp::{Method, Version};
+use crate::mcp::{Capabilities, Family, LogLevel, Method, Version};
 
 /// Which tools a path shows, and under which names.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -59,6 +59,17 @@ pub struct Meta {
     pub idempotency_key: Option<Box<str>>,
     pub traceparent: Option<Box<str>>,
     pub tracestate: Option<Box<str>>,
+    /// What the client declares on this request; only 2026-07-28 does.
+    pub capabilities: Capabilities,
+    /// The least severe log messages that the client wants; only 2026-07-28 says so here.
+    pub log_level: Option<LogLevel>,
+}
+
+impl Meta {
+    /// The client of a stateless request, which says everything with each request.
+    pub fn client(&self) -> Client {
+        Client { capabilities: self.capabilities, log_level: self.log_level, session: None }
+    }
 }
 
 /// `tools/call`.
@@ -72,20 +83,63 @@ pub struct ToolCall {
     pub others: RawMembers,
 }
 
+/// What of a server a request is about.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Target {
+    /// By its name.
+    Prompt(Box<str>),
+    /// By its URI.
+    Resource(Box<str>),
+    /// By its text. Only completion is about templates.
+    Template(Box<str>),
+    /// By its id.
+    Task(Box<str>),
+}
+
+/// A request about one thing of one server that is no tool: `prompts/get`, `resources/read`,
+/// `resources/subscribe` and `…/unsubscribe`, `completion/complete`, `tasks/…`.
+#[derive(Debug, Clone)]
+pub struct Ask {
+    pub method: Method,
+    /// As the caller names it on this surface.
+    pub target: Target,
+    /// Members of `params` that neither name the target nor are `_meta`.
+    pub params: RawMembers,
+}
+
+/// What a client wants to hear of: the filter of `subscriptions/listen`, or all that the stream
+/// of a handshake session carries.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Notices {
+    pub tools: bool,
+    pub prompts: bool,
+    pub resources: bool,
+    /// URIs, as the caller names them on this surface.
+    pub updates: Vec<Box<str>>,
+    /// Ids, as the caller has them.
+    pub tasks: Vec<Box<str>>,
+}
+
 /// What is asked for.
 #[derive(Debug, Clone)]
 pub enum Request {
     /// The version is the negotiated one.
     Initialize {
         version: Version,
-        capabilities: Vec<Box<str>>,
+        capabilities: Capabilities,
     },
     Discover,
     Ping,
-    ListTools {
+    List {
+        family: Family,
         cursor: Option<Box<str>>,
     },
     CallTool(Box<ToolCall>),
+    Ask(Box<Ask>),
+    /// `logging/setLevel` of a handshake session.
+    SetLevel(LogLevel),
+    /// `subscriptions/listen`, or the GET stream of a handshake session.
+    Listen(Box<Notices>),
     /// Accepted, and nothing comes of it here.
     Notification(Method),
 }
@@ -96,11 +150,25 @@ impl Request {
             Request::Initialize { .. } => Method::Initialize,
             Request::Discover => Method::Discover,
             Request::Ping => Method::Ping,
-            Request::ListTools { .. } => Method::ListTools,
+            Request::List { family, .. } => family.list_method(),
             Request::CallTool(_) => Method::CallTool,
+            Request::Ask(ask) => ask.method,
+            Request::SetLevel(_) => Method::SetLevel,
+            Request::Listen(_) => Method::Listen,
             Request::Notification(method) => *method,
         }
     }
+}
+
+/// What the client of a request can take beside its answer.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Client {
+    /// What it can be asked for: declared on this request, or when its session was opened.
+    pub capabilities: Capabilities,
+    /// Log messages from this level up, on this request's stream; `None`: none.
+    pub log_level: Option<LogLevel>,
+    /// Its session of a handshake revision, by the name that records use.
+    pub session: Option<[u8; 8]>,
 }
 
 /// A request of a client whose key and employee are known.
@@ -111,6 +179,7 @@ pub struct Call {
     pub dialect: NorthDialect,
     pub surface: Surface,
     pub request: Request,
+    pub client: Client,
     pub meta: Meta,
     /// From the `Idempotency-Key` header.
     pub idempotency_key: Option<Box<str>>,

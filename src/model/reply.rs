@@ -11,7 +11,7 @@ use futures_util::StreamExt;
 use http::{HeaderName, HeaderValue};
 use smallvec::SmallVec;
 
-use crate::error::Error;
+use crate::{error::Error, mcp::Method};
 
 /// A reply and the headers that layers want on the answer.
 pub struct Reply {
@@ -31,6 +31,9 @@ pub type ReplyStream = Pin<Box<dyn Stream<Item = Event> + Send>>;
 
 pub enum Event {
     Notification(Notification),
+    /// Something that the client is to answer while its call runs; only the handshake revisions
+    /// have a form for it.
+    Question(Question),
     End(Result<Final, Error>),
 }
 
@@ -39,6 +42,16 @@ pub enum Event {
 pub struct Notification {
     /// The method's name, unescaped.
     pub method: Box<str>,
+    /// The raw `params` object, if any.
+    pub params: Option<Bytes>,
+}
+
+/// A request of the gateway to a client of the handshake era.
+#[derive(Debug, Clone)]
+pub struct Question {
+    /// Under which the client answers; a JSON string.
+    pub id: Box<str>,
+    pub method: Method,
     /// The raw `params` object, if any.
     pub params: Option<Bytes>,
 }

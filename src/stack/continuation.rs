@@ -26,6 +26,7 @@ use crate::{
     mcp::rpc,
     model::{
         caller::Caller,
+        exchange::NorthDialect,
         reply::{Final, Reply, ResultBody},
     },
 };
@@ -94,7 +95,7 @@ where
 /// Whether both sides have a form for a question.
 fn asks(routed: &Routed) -> bool {
     matches!(routed.upstream.era(), Some(Era::Modern(_)))
-        && matches!(routed.request, SouthRequest::CallTool { modern_caller: true, .. })
+        && routed.dialect == Some(NorthDialect::Modern)
 }
 
 impl ContinuationLayer {

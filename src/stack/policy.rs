@@ -100,7 +100,7 @@ fn must_wait(world: &World, call: &Call) -> bool {
         world.catalog.listings(surface).any(|(_, listing)| *listing == Listing::Pending)
     };
     match &call.request {
-        Request::ListTools { .. } => pending(&call.surface),
+        Request::List { .. } => pending(&call.surface),
         Request::CallTool(tool) => {
             world.catalog.resolve(&call.surface, &tool.name).is_none() && pending(&call.surface)
         }
@@ -217,8 +217,7 @@ fn unknown_tool(name: &str) -> Error {
 
 /// A surface whose one upstream was never listed has nothing to list.
 fn unlisted(call: &Call, world: &World) -> Result<(), Error> {
-    let (Request::ListTools { .. }, Surface::Upstream(name)) = (&call.request, &call.surface)
-    else {
+    let (Request::List { .. }, Surface::Upstream(name)) = (&call.request, &call.surface) else {
         return Ok(());
     };
     match world.catalog.listing(name) {

@@ -99,9 +99,10 @@ impl<S> Router<S> {
                 tool,
                 arguments: asked.arguments,
                 others: asked.others,
-                modern_caller: call.dialect == NorthDialect::Modern,
             },
             upstream,
+            dialect: Some(call.dialect),
+            client: call.client,
             meta: call.meta,
             idempotency_key,
             headers: call.headers,
@@ -117,7 +118,7 @@ fn answer(permitted: &Permitted) -> Result<Reply, Error> {
         }
         Request::Discover => streamable_http::discover_result(DISCOVER_TTL_MS).into(),
         Request::Ping => Bytes::from_static(b"{}"),
-        Request::ListTools { cursor: Some(_) } => {
+        Request::List { cursor: Some(_), .. } => {
             // Everything fits one page, so no cursor was ever given.
             return Err(Error::protocol(
                 Code::InvalidArgs,
@@ -126,9 +127,9 @@ fn answer(permitted: &Permitted) -> Result<Reply, Error> {
                 "the cursor is not one of ours",
             ));
         }
-        Request::ListTools { cursor: None } => list(permitted),
+        Request::List { cursor: None, .. } => list(permitted),
         Request::Notification(_) => return Ok(Reply::nothing()),
-        Request::CallTool(_) => {
+        Request::CallTool(_) | Request::Ask(_) | Request::SetLevel(_) | Request::Listen(_) => {
             return Err(Error::new(Code::Internal, "a call was answered without its upstream"));
         }
     };

@@ -9,7 +9,7 @@ use std::{
     pin::Pin,
     sync::{
         Arc,
-        atomic::{AtomicU64, Ordering},
+        atomic::{AtomicU16, AtomicU64, Ordering},
     },
     time::Duration,
 };
@@ -24,9 +24,9 @@ use tokio::{sync::watch, time::Instant};
 use crate::{
     body::Pieces,
     error::Error,
-    mcp::Version,
+    mcp::{Family, Served, Version},
     model::{
-        call::{Call, Meta, RawMembers, Surface},
+        call::{Ask, Call, Client, Meta, RawMembers, Surface},
         caller::Caller,
         exchange::{Exchange, NorthDialect},
         server::{DialectKind, IdempotencyMode, Risk, UpstreamName},
@@ -166,6 +166,8 @@ pub struct Upstream {
     pub max_response_bytes: usize,
     /// Learnt by probing, and forgotten when it proves wrong.
     pub era: RwLock<Option<Era>>,
+    /// What the server declared that it serves, when it was last asked.
+    pub served: AtomicU16,
 }
 
 impl Upstream {
@@ -175,6 +177,15 @@ impl Upstream {
 
     pub fn set_era(&self, era: Option<Era>) {
         *self.era.write() = era;
+    }
+
+    /// What the server declared that it serves; nothing, until it was asked.
+    pub fn served(&self) -> Served {
+        Served::from_bits(self.served.load(Ordering::Relaxed))
+    }
+
+    pub fn set_served(&self, served: Served) {
+        self.served.store(served.bits(), Ordering::Relaxed);
     }
 }
 
@@ -214,7 +225,8 @@ impl Permitted {
 pub enum SouthRequest {
     /// Which era it is of; never a call that acts.
     Probe,
-    ListTools {
+    List {
+        family: Family,
         cursor: Option<Box<str>>,
     },
     CallTool {
@@ -223,8 +235,12 @@ pub enum SouthRequest {
         others: RawMembers,
         timeout: Duration,
         max_time: Duration,
-        /// The caller declares its capabilities on each request.
-        modern_caller: bool,
+    },
+    /// The target is named as the server names it.
+    Ask {
+        ask: Box<Ask>,
+        timeout: Duration,
+        max_time: Duration,
     },
 }
 
@@ -235,6 +251,9 @@ pub struct Routed {
     pub caller: Option<Caller>,
     pub upstream: Arc<Upstream>,
     pub request: SouthRequest,
+    /// How the client speaks; `None`: the gateway's own discovery.
+    pub dialect: Option<NorthDialect>,
+    pub client: Client,
     pub meta: Meta,
     pub idempotency_key: Option<Box<str>>,
     /// The client's headers, of which only the listed ones go on.

@@ -147,19 +147,6 @@ fn names_too_long_for_an_id_are_refused() {
 }
 
 #[test]
-fn capabilities_are_the_named_ones() {
-    let all = Capabilities::named(["roots", "sampling", "elicitation", "tasks", "new"]);
-    for one in [
-        Capabilities::ROOTS,
-        Capabilities::SAMPLING,
-        Capabilities::ELICITATION,
-        Capabilities::TASKS,
-    ] {
-        assert!(all.contains(one) && !Capabilities::default().contains(one));
-    }
-}
-
-#[test]
 fn every_version_has_a_byte_of_its_own() {
     for version in Version::ALL {
         assert_eq!(version_of(version_byte(version)), Some(version));

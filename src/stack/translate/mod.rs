@@ -2,6 +2,7 @@
 //! writes requests and reads answers.
 
 mod give_up;
+mod http_form;
 mod inflight;
 mod north_reply;
 pub mod northbound;

@@ -120,7 +120,7 @@ pub(super) async fn lite(reply: Reply, exchange: &Arc<Exchange>) -> Result<Respo
         Content::Final(end) => end,
         Content::Stream(mut events) => loop {
             match events.next().await {
-                Some(Event::Notification(_)) => {}
+                Some(Event::Notification(_) | Event::Question(_)) => {}
                 Some(Event::End(end)) => break end?,
                 None => return Err(Error::new(Code::Internal, "the stream had no end")),
             }
@@ -196,6 +196,9 @@ impl Writing {
                 let text =
                     jsonrpc::notification(&notification.method, notification.params.as_deref());
                 self.pieces.extend(sse::encode([Bytes::from(text)]));
+            }
+            Ok(Some(Event::Question(question))) => {
+                self.pieces.extend(sse::encode([Bytes::from(jsonrpc::question(&question))]));
             }
             Ok(Some(Event::End(end))) => {
                 self.over = true;

@@ -11,15 +11,13 @@ use std::{
 };
 
 use bytes::Bytes;
-use http::{
-    HeaderMap, HeaderValue, Request as HttpRequest, Response, StatusCode, header as http_header,
-    request::Parts,
-};
+use http::{HeaderValue, Request as HttpRequest, Response, StatusCode, request::Parts};
 use http_body::Body as HttpBody;
 use tower::{Layer, Service};
 
 use super::{
     super::stage::BoxFuture,
+    http_form::{accepted, check_content_type, not_allowed, one_header},
     inflight::{Cancels, InFlight},
     north_reply,
 };
@@ -31,11 +29,11 @@ use crate::{
         mcp_lite, streamable_http, streamable_http_session,
     },
     error::{Code, Error},
-    identity::session::{Capabilities, Owner, Session, Sessions},
+    identity::session::{Owner, Session, Sessions},
     json::{self, Doc},
-    mcp::{Method, Version, header, rpc},
+    mcp::{Capabilities, Method, Version, header, rpc},
     model::{
-        call::{Call, Meta, Request, Route, Surface},
+        call::{Call, Client, Meta, Request, Route, Surface},
         caller::Caller,
         exchange::{Exchange, NorthDialect, Outcome},
         reply::Reply,
@@ -214,7 +212,8 @@ impl Front {
     {
         let exchange = self.exchange.clone();
         let active = self.layer.telemetry.metrics().enter(request.method());
-        let call = self.call(surface, NorthDialect::Modern, request, meta)?;
+        let client = meta.client();
+        let call = self.call(surface, NorthDialect::Modern, client, request, meta)?;
         let reply = inner.call(call).await?;
         Ok(north_reply::mcp(reply, &exchange, &id, NorthDialect::Modern, active))
     }
@@ -236,10 +235,7 @@ impl Front {
     {
         let exchange = self.exchange.clone();
         let opens = match &request {
-            Request::Initialize { version, capabilities } => {
-                let names = capabilities.iter().map(|name| &**name);
-                Some((*version, Capabilities::named(names)))
-            }
+            Request::Initialize { version, capabilities } => Some((*version, *capabilities)),
             _ => None,
         };
         let version = opens.map_or(session.version, |(version, _)| version);
@@ -249,7 +245,9 @@ impl Front {
         let caller = self.caller.clone();
         let is_call = matches!(request, Request::CallTool(_));
         let active = layer.telemetry.metrics().enter(request.method());
-        let call = self.call(surface, dialect, request, meta)?;
+        let client =
+            Client { capabilities: session.capabilities, log_level: None, session: session.nonce };
+        let call = self.call(surface, dialect, client, request, meta)?;
         if !is_call {
             let reply = inner.call(call).await?;
             let mut response = north_reply::mcp(reply, &exchange, &id, dialect, active);
@@ -327,7 +325,7 @@ impl Front {
         let (request, meta) = mcp_lite::read_request(method, doc.as_ref())?;
         let exchange = self.exchange.clone();
         let _active = self.layer.telemetry.metrics().enter(method);
-        let call = self.call(surface, NorthDialect::McpLite, request, meta)?;
+        let call = self.call(surface, NorthDialect::McpLite, Client::default(), request, meta)?;
         let reply = inner.call(call).await?;
         north_reply::lite(reply, &exchange).await
     }
@@ -366,6 +364,7 @@ impl Front {
         self,
         surface: Surface,
         dialect: NorthDialect,
+        client: Client,
         request: Request,
         meta: Meta,
     ) -> Result<Call, Error> {
@@ -381,6 +380,7 @@ impl Front {
             dialect,
             surface,
             request,
+            client,
             meta,
             idempotency_key: idempotency_key.map(Into::into),
             headers: self.parts.headers,
@@ -408,20 +408,24 @@ impl Front {
         let assumed = named.unwrap_or(Version::ASSUMED);
         self.exchange.facts().dialect = Some(NorthDialect::Legacy(assumed));
         if method == Method::Initialize {
-            return Ok(LegacySession { version: assumed, nonce: None });
+            return Ok(LegacySession::none(assumed));
         }
         match self.session()? {
             Some(session) => {
                 let mut facts = self.exchange.facts();
                 facts.dialect = Some(NorthDialect::Legacy(session.version));
                 facts.session_hash = Some(session.hash());
-                Ok(LegacySession { version: session.version, nonce: Some(session.hash()) })
+                Ok(LegacySession {
+                    version: session.version,
+                    capabilities: session.capabilities,
+                    nonce: Some(session.hash()),
+                })
             }
             None if self.layer.config.sessions_required => {
                 Err(Error::http(Code::InvalidArgs, 400, "the header Mcp-Session-Id is missing")
                     .with_rpc_code(rpc::INVALID_REQUEST))
             }
-            None => Ok(LegacySession { version: assumed, nonce: None }),
+            None => Ok(LegacySession::none(assumed)),
         }
     }
 
@@ -446,46 +450,13 @@ impl Front {
 /// What is known of the session of a request of the handshake era.
 struct LegacySession {
     version: Version,
+    capabilities: Capabilities,
     nonce: Option<[u8; 8]>,
 }
 
-fn accepted() -> Response<Body> {
-    let mut response = Response::new(Body::Empty);
-    *response.status_mut() = StatusCode::ACCEPTED;
-    response
-}
-
-fn not_allowed(allow: &'static str) -> Error {
-    Error::http(Code::InvalidArgs, 405, "this method has no meaning here")
-        .with_header(http_header::ALLOW, HeaderValue::from_static(allow))
-}
-
-/// A body must say that it is JSON; the type's name has no case and may have parameters.
-fn check_content_type(headers: &HeaderMap) -> Result<(), Error> {
-    let value = headers.get(http_header::CONTENT_TYPE).and_then(|value| value.to_str().ok());
-    let essence = value.and_then(|value| value.split(';').next()).unwrap_or_default().trim();
-    if essence.eq_ignore_ascii_case("application/json") {
-        return Ok(());
+impl LegacySession {
+    /// A request outside any session: nothing can be asked of its client.
+    fn none(version: Version) -> Self {
+        Self { version, capabilities: Capabilities::NONE, nonce: None }
     }
-    Err(Error::http(Code::InvalidArgs, 415, "the body's Content-Type must be application/json"))
-}
-
-/// A header that may stand only once.
-fn one_header<'a>(
-    headers: &'a HeaderMap,
-    name: &http::HeaderName,
-) -> Result<Option<&'a str>, Error> {
-    let mut values = headers.get_all(name).iter();
-    let Some(first) = values.next() else { return Ok(None) };
-    if values.next().is_some() {
-        return Err(Error::http(
-            Code::InvalidArgs,
-            400,
-            format!("the header {name} is sent twice"),
-        ));
-    }
-    first
-        .to_str()
-        .map(|text| Some(text.trim()))
-        .map_err(|_| Error::http(Code::InvalidArgs, 400, format!("the header {name} is no text")))
 }

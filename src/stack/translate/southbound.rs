@@ -36,7 +36,7 @@ use crate::{
     mcp::{Method, Version, header, meta},
     model::{
         call::{Meta, RawMembers},
-        exchange::{Attempt, Outcome},
+        exchange::{Attempt, NorthDialect, Outcome},
         ids,
         reply::{Content, Final, Reply},
         trace::TraceParent,
@@ -237,16 +237,19 @@ impl Request {
 // === Writing ===
 
 fn write(routed: Routed) -> Result<(Request, Hop), Error> {
-    let Routed { exchange, caller, upstream, request, meta, idempotency_key, headers } = routed;
+    let Routed {
+        exchange, caller, upstream, request, dialect, meta, idempotency_key, headers, ..
+    } = routed;
     let speech = speech(&upstream, &request)?;
     let id = NEXT_ID.fetch_add(1, Ordering::Relaxed);
     let (method, tool, timeout, max_time) = match &request {
         SouthRequest::CallTool { tool, timeout, max_time, .. } => {
             (Method::CallTool, Some(tool.clone()), *timeout, *max_time)
         }
-        SouthRequest::ListTools { .. } => {
-            (Method::ListTools, None, upstream.timeout, upstream.max_time)
+        SouthRequest::List { family, .. } => {
+            (family.list_method(), None, upstream.timeout, upstream.max_time)
         }
+        SouthRequest::Ask { ask, timeout, max_time } => (ask.method, None, *timeout, *max_time),
         SouthRequest::Probe => (Method::Discover, None, upstream.timeout, upstream.max_time),
     };
     let started = Instant::now();
@@ -277,12 +280,11 @@ fn write(routed: Routed) -> Result<(Request, Hop), Error> {
     };
     let traceparent = parent.render();
     let empty = RawMembers::new();
-    let (arguments, others, cursor, modern_caller) = match &request {
-        SouthRequest::CallTool { arguments, others, modern_caller, .. } => {
-            (arguments.as_ref(), others, None, *modern_caller)
-        }
-        SouthRequest::ListTools { cursor } => (None, &empty, cursor.as_deref(), false),
-        SouthRequest::Probe => (None, &empty, None, false),
+    let (arguments, others, cursor) = match &request {
+        SouthRequest::CallTool { arguments, others, .. } => (arguments.as_ref(), others, None),
+        SouthRequest::List { cursor, .. } => (None, &empty, cursor.as_deref()),
+        SouthRequest::Ask { ask, .. } => (None, &ask.params, None),
+        SouthRequest::Probe => (None, &empty, None),
     };
     let user = caller
         .as_ref()
@@ -296,7 +298,9 @@ fn write(routed: Routed) -> Result<(Request, Hop), Error> {
         others,
         cursor,
         meta: &meta,
-        capabilities: modern_caller.then(|| capabilities(&meta)).flatten(),
+        capabilities: (dialect == Some(NorthDialect::Modern))
+            .then(|| capabilities(&meta))
+            .flatten(),
         traceparent: &traceparent,
         tracestate: tracestate.as_deref(),
         user,
