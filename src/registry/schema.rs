@@ -52,24 +52,31 @@ impl ArgumentSchema {
             .map_err(|error| unusable(error.to_string()))
     }
 
-    /// Checks arguments that are known to be a JSON object.
+    /// Checks arguments that are known to be a JSON object. A null at the top stands for an
+    /// argument that is not given, as it does where arguments are repeated in headers: clients
+    /// fill in what their model left out, and schemas seldom say `null`.
     pub fn check(&self, arguments: &[u8]) -> Result<(), Mismatch> {
         let Some(validator) = &self.0 else { return Ok(()) };
-        let value: Value = serde_json::from_slice(arguments).map_err(|error| Mismatch {
+        let mut value: Value = serde_json::from_slice(arguments).map_err(|error| Mismatch {
             pointer: String::new(),
             message: format!("the arguments cannot be read: {error}"),
         })?;
         // The common case costs no error object.
+        // The common case costs no error object.
         if validator.is_valid(&value) {
             return Ok(());
         }
-        match validator.validate(&value) {
-            Ok(()) => Ok(()),
-            Err(error) => Err(Mismatch {
-                pointer: error.instance_path().to_string(),
-                message: error.to_string().chars().take(300).collect(),
-            }),
+        let Err(error) = validator.validate(&value) else { return Ok(()) };
+        let mismatch = Mismatch {
+            pointer: error.instance_path().to_string(),
+            message: error.to_string().chars().take(300).collect(),
+        };
+        let given = value.as_object().map_or(0, serde_json::Map::len);
+        if let Some(members) = value.as_object_mut() {
+            members.retain(|_, argument| !argument.is_null());
         }
+        let nulls = value.as_object().is_some_and(|members| members.len() < given);
+        if nulls && validator.is_valid(&value) { Ok(()) } else { Err(mismatch) }
     }
 }
 
@@ -128,6 +135,10 @@ mod tests {
             (NEW, r#"{}"#, Err("")),
             (NEW, r#"{"a":"1"}"#, Err("/a")),
             (NEW, r#"{"a":1,"p":[2]}"#, Err("/p/0")),
+            (NEW, r#"{"a":1,"p":null}"#, Ok(())),
+            (NEW, r#"{"a":null}"#, Err("/a")),
+            (NEW, r#"{"a":1,"p":[null]}"#, Err("/p/0")),
+            (NEW, r#"{"a":"1","p":null}"#, Err("/a")),
             (OLD, r#"{"a":"x"}"#, Ok(())),
             (OLD, r#"{"a":"y"}"#, Err("/a")),
             (OLD, r#"{"t":[1]}"#, Err("/t/0")),
