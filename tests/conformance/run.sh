@@ -2,7 +2,7 @@
 # Runs the official conformance suite against a server:
 #
 #   run.sh URL [--revision R]... [--header 'X-Api-Key: k']... [--baseline FILE]...
-#              [--scenario NAME] [--all] [--out FOLDER]
+#              [--scenario NAME|PREFIX*]... [--all] [--out FOLDER]
 #
 # Only the scenarios that a revision requires are counted; --all adds those that
 # the suite runs for information (extensions such as Tasks, pending scenarios).

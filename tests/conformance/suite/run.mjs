@@ -12,7 +12,7 @@ const { values: options, positionals } = parseArgs({
     revision: { type: 'string', multiple: true, default: [] },
     header: { type: 'string', multiple: true, default: [] },
     baseline: { type: 'string', multiple: true, default: [] },
-    scenario: { type: 'string' },
+    scenario: { type: 'string', multiple: true, default: [] },
     out: { type: 'string', default: 'conformance-results' },
     all: { type: 'boolean', default: false }
   }
@@ -20,7 +20,7 @@ const { values: options, positionals } = parseArgs({
 if (positionals.length !== 1) {
   console.error(
     'usage: run.sh URL [--revision R]... [--header "Name: value"]... [--baseline FILE]...\n' +
-      '              [--scenario NAME] [--all] [--out FOLDER]\n' +
+      '              [--scenario NAME|PREFIX*]... [--all] [--out FOLDER]\n' +
       'Revisions: 2025-03-26, 2025-06-18, 2025-11-25, 2026-07-28 (default: the last two).'
   );
   process.exit(2);
@@ -33,14 +33,15 @@ const headers = options.header.map(parseHeader);
 const hop = headers.length ? await forward({ to: target.origin, headers }) : null;
 const url = hop ? hop.origin + target.pathname + target.search : target.href;
 
-function runSuite(revision, folder, known) {
+function runSuite(revision, folder, known, scenario) {
   const args = [suiteEntry, 'server', '--url', url, '--output-dir', folder];
-  if (options.scenario) args.push('--scenario', options.scenario, '--spec-version', revision);
+  // An extension belongs to no revision; whoever names its scenarios wants them.
+  if (scenario) args.push('--scenario', scenario, '--spec-version', revision, '--force');
   else if (known) args.push('--requirements', revision);
   else args.push('--suite', 'all', '--spec-version', revision);
   return new Promise((done, fail) => {
     const child = spawn(process.execPath, args, { stdio: ['ignore', 'pipe', 'pipe'] });
-    const log = createWriteStream(join(folder, 'suite.log'));
+    const log = createWriteStream(join(folder, 'suite.log'), { flags: 'a' });
     child.stdout.pipe(log, { end: false });
     child.stderr.pipe(log, { end: false });
     child.on('error', fail);
@@ -66,10 +67,15 @@ for (const revision of revisions) {
   mkdirSync(folder, { recursive: true });
   const known = requirements(revision, 'server');
   const started = Date.now();
-  await runSuite(revision, folder, known);
+  const all = known ? [...known.scored, ...known.unscored] : [];
+  const named = options.scenario.flatMap(name =>
+    name.endsWith('*') ? all.filter(scenario => scenario.startsWith(name.slice(0, -1))) : [name]
+  );
+  if (options.scenario.length === 0) await runSuite(revision, folder, known);
+  for (const scenario of named) await runSuite(revision, folder, known, scenario);
 
   let scenarios;
-  if (options.scenario) scenarios = [options.scenario];
+  if (options.scenario.length) scenarios = named;
   else if (known) scenarios = [...known.scored, ...(options.all ? known.unscored : [])];
   else scenarios = [...readChecks(folder, 'server').keys()];
   if (scenarios.length === 0) {
