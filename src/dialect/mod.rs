@@ -15,6 +15,7 @@ pub mod splice;
 pub mod sse;
 pub mod streamable_http;
 pub mod streamable_http_session;
+pub mod task;
 pub mod uris;
 
 /// The gateway as `serverInfo` and `clientInfo` name it.

@@ -8,3 +8,4 @@ pub mod seal;
 pub mod session;
 pub mod sso;
 pub mod state;
+pub mod task;

@@ -140,7 +140,7 @@ pub enum ModernKind {
 }
 
 /// A JSON-RPC error object of an upstream.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RpcError {
     pub code: i64,
     /// The JSON string as it was written.
