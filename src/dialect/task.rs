@@ -207,11 +207,23 @@ pub fn declaring(written: Option<&Bytes>) -> Bytes {
     edits.apply(doc.text())
 }
 
+/// The capabilities that a client wrote, without the extension.
+pub fn not_declaring(written: &Bytes) -> Bytes {
+    let Some(doc) = splice::document(written) else { return written.clone() };
+    let Some(all) = doc.root().get("extensions") else { return written.clone() };
+    let mut edits = Edits::default();
+    edits.remove(&doc, all, |key| key.is(EXTENSION));
+    edits.apply(doc.text())
+}
+
 fn malformed(what: &str) -> Error {
-    Error::new(Code::ExternalServiceError, format!("the server made a task of the call, but {what}"))
-        .with_kind("malformed")
-        .with_unknown_outcome()
-        .from_upstream()
+    Error::new(
+        Code::ExternalServiceError,
+        format!("the server made a task of the call, but {what}"),
+    )
+    .with_kind("malformed")
+    .with_unknown_outcome()
+    .from_upstream()
 }
 
 #[cfg(test)]
@@ -308,7 +320,8 @@ mod tests {
             message: Bytes::from_static(b"\"m\""),
             data: data.map(Bytes::from),
         };
-        let named = r#"{"requiredCapabilities":{"extensions":{"io.modelcontextprotocol/tasks":{}}}}"#;
+        let named =
+            r#"{"requiredCapabilities":{"extensions":{"io.modelcontextprotocol/tasks":{}}}}"#;
         assert!(wants_extension(&error(-32_021, Some(named))));
         for (code, data) in [
             (-32_602, Some(named)),
@@ -340,7 +353,10 @@ mod tests {
                 Some(r#"{"roots":{}}"#),
                 r#"{"extensions":{"io.modelcontextprotocol/tasks":{}},"roots":{}}"#,
             ),
-            (Some(r#"{ "extensions":{} }"#), r#"{ "extensions":{"io.modelcontextprotocol/tasks":{}} }"#),
+            (
+                Some(r#"{ "extensions":{} }"#),
+                r#"{ "extensions":{"io.modelcontextprotocol/tasks":{}} }"#,
+            ),
             (
                 Some(r#"{"extensions":{"a/b":{"c":1}}}"#),
                 r#"{"extensions":{"io.modelcontextprotocol/tasks":{},"a/b":{"c":1}}}"#,
@@ -348,6 +364,24 @@ mod tests {
         ] {
             let written = written.map(Bytes::from);
             assert_eq!(declaring(written.as_ref()), expected, "{written:?}");
+        }
+    }
+
+    #[test]
+    fn the_extension_alone_is_withdrawn() {
+        for (written, expected) in [
+            (r#"{"roots":{}}"#, r#"{"roots":{}}"#),
+            (r#"{"extensions":[]}"#, r#"{"extensions":[]}"#),
+            (
+                r#"{"extensions":{"io.modelcontextprotocol/tasks":{}},"roots":{}}"#,
+                r#"{"extensions":{},"roots":{}}"#,
+            ),
+            (
+                r#"{"extensions":{"a/b":{},"io.modelcontextprotocol/tasks":{"x":1}}}"#,
+                r#"{"extensions":{"a/b":{}}}"#,
+            ),
+        ] {
+            assert_eq!(not_declaring(&Bytes::from(written)), expected);
         }
     }
 

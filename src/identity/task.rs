@@ -61,9 +61,8 @@ impl TaskIds {
         now_ms: u64,
     ) -> Result<String, SealFault> {
         let millis = |life: Duration| u64::try_from(life.as_millis()).unwrap_or(u64::MAX);
-        let life = ttl_ms.map_or(millis(LONGEST), |ttl| {
-            ttl.saturating_mul(2).saturating_add(millis(GRACE))
-        });
+        let life = ttl_ms
+            .map_or(millis(LONGEST), |ttl| ttl.saturating_mul(2).saturating_add(millis(GRACE)));
         let mut plain = whose(owner);
         plain.extend_from_slice(&now_ms.saturating_add(life).to_be_bytes());
         push(&mut plain, tool);

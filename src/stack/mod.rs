@@ -26,6 +26,7 @@ pub mod respond;
 pub mod route;
 pub mod session;
 pub mod stage;
+pub mod task;
 pub mod trace;
 pub mod translate;
 pub mod validate;
@@ -43,6 +44,7 @@ use self::{
     route::RouteLayer,
     session::{SessionLayer, Sessions},
     stage::{Routed, Upstreams, Worlds},
+    task::TaskLayer,
     translate::{
         Cancels,
         northbound::{NorthboundConfig, NorthboundLayer},
@@ -58,6 +60,7 @@ use crate::{
     idempotency::Replays,
     identity::{
         api_key::Callers, session::Sessions as ClientSessions, sso::Directory, state::States,
+        task::TaskIds,
     },
     limit::Limiter,
     model::reply::Reply,
@@ -75,6 +78,8 @@ pub struct Engines {
     pub client_sessions: Arc<ClientSessions>,
     /// Of servers that asked something, on its way through clients.
     pub states: Arc<States>,
+    /// Of tasks of servers, that clients ask for.
+    pub tasks: Arc<TaskIds>,
     pub cancels: Arc<Cancels>,
     pub worlds: Arc<Worlds>,
     pub upstreams: Upstreams,
@@ -111,8 +116,10 @@ where
 {
     let e = engines;
     let bottom = lower(e, terminal);
-    // From the inside out. A server's own state leaves the gateway sealed and comes back opened.
-    let stack = ContinuationLayer::new(e.states.clone(), e.clock.clone()).layer(bottom);
+    // From the inside out. What a task asks is a question like any other to the layer above.
+    let stack = TaskLayer::new(e.tasks.clone(), e.clock.clone()).layer(bottom);
+    // A server's own state leaves the gateway sealed and comes back opened.
+    let stack = ContinuationLayer::new(e.states.clone(), e.clock.clone()).layer(stack);
     let stack = RouteLayer::new(e.upstreams.clone()).layer(stack);
     // The last thing before a call leaves: its intent is on disk.
     let stack = AuditLayer::new(e.audit.clone()).layer(stack);

@@ -222,6 +222,7 @@ impl Permitted {
 }
 
 /// What is asked of an upstream.
+#[derive(Clone)]
 pub enum SouthRequest {
     /// Which era it is of; never a call that acts.
     Probe,
@@ -245,6 +246,7 @@ pub enum SouthRequest {
 }
 
 /// A request on its way to one upstream.
+#[derive(Clone)]
 pub struct Routed {
     pub exchange: Arc<Exchange>,
     /// `None`: the gateway's own discovery.

@@ -2,12 +2,14 @@
 # Runs the conformance suite and the real clients through a Hangu in front of the
 # upstream test server:
 #
-#   gateway.sh [--hangu BINARY] [--upstream dual|legacy|modern|paged]...
+#   gateway.sh [--hangu BINARY] [--upstream dual|legacy|modern|paged|tasks]...
 #              [--suite-only | --clients-only] [--long-seconds N] [--out FOLDER]
 #
 # One gateway for each kind of upstream: `dual` speaks every revision, `legacy` only
 # the handshake ones, `modern` only 2026-07-28, `paged` lists its tools in pages of
-# ten (without the suite, which reads one page). Known failures are in *.baseline.
+# ten (without the suite, which reads one page), and `tasks` is the server with the
+# Tasks extension (`cargo build --example tasks_upstream`). What one kind shows that
+# cannot be translated is in KIND-upstream.baseline, line by line.
 # Everything started here listens on a free loopback port and is stopped at the end.
 # Last line: `N passed, N failed`.
 set -euo pipefail
@@ -30,24 +32,36 @@ while [ $# -gt 0 ]; do
     *) echo "unknown option $1" >&2; exit 2 ;;
   esac
 done
-[ ${#upstreams[@]} -gt 0 ] || upstreams=(dual legacy modern paged)
+[ ${#upstreams[@]} -gt 0 ] || upstreams=(dual legacy modern paged tasks)
 find_hangu "$hangu"
 
 cache=$("$here/setup.sh")
 out=${out:-$work/out}
 
-judge() { # kind of upstream
-  local kind=$1 folder=$work/$1 arguments=() url port admin gateway before=$failed
-  mkdir -p "$folder"
-  case $kind in
+# Starts an upstream and says its URL.
+upstream() { # kind, folder
+  local arguments=()
+  case $1 in
     dual) ;;
-    legacy | modern) arguments=(--only "$kind") ;;
+    legacy | modern) arguments=(--only "$1") ;;
     paged) arguments=(--page-size 10) ;;
-    *) echo "unknown kind of upstream: $kind" >&2; exit 2 ;;
+    tasks)
+      "$(dirname "$hangu")/examples/tasks_upstream" > "$2/upstream.log" 2>&1 &
+      pids+=($!)
+      url=$(await_line "$2/upstream.log" '^tasks upstream on \(.*\)')
+      return
+      ;;
+    *) echo "unknown kind of upstream: $1" >&2; exit 2 ;;
   esac
-  "$cache/node" "$cache/everything/server.mjs" --port 0 --quiet "${arguments[@]}" > "$folder/upstream.log" 2>&1 &
+  "$cache/node" "$cache/everything/server.mjs" --port 0 --quiet "${arguments[@]}" > "$2/upstream.log" 2>&1 &
   pids+=($!)
-  url=$(await_line "$folder/upstream.log" '^everything server on \(.*\)')
+  url=$(await_line "$2/upstream.log" '^everything server on \(.*\)')
+}
+
+judge() { # kind of upstream
+  local kind=$1 folder=$work/$1 url port admin gateway before=$failed
+  mkdir -p "$folder"
+  upstream "$kind" "$folder"
 
   read -r port admin < <(free_ports 2)
   configure "$folder" "$port" "$admin" everything "$url"
@@ -58,15 +72,18 @@ judge() { # kind of upstream
   url=http://127.0.0.1:$port/mcp/everything
 
   if [ "$suite" = 1 ] && [ "$kind" != paged ]; then
-    local baselines=(--baseline "$here/everything.baseline")
-    if [ -e "$here/everything-$kind.baseline" ]; then
-      baselines+=(--baseline "$here/everything-$kind.baseline")
-    fi
-    "$here/run.sh" "$url" "${headers[@]}" --revision 2025-11-25 --revision 2026-07-28 --all \
-      "${baselines[@]}" --out "$out/$kind" 2>&1 | tee "$folder/suite.log" || true
+    local scenarios=(--revision 2025-11-25 --revision 2026-07-28 --all --without 'tasks-*') baselines=()
+    if [ "$kind" = tasks ]; then scenarios=(--revision 2026-07-28 --scenario 'tasks-*'); fi
+    for baseline in everything "$kind-upstream"; do
+      if [ "$kind" != tasks ] && [ -e "$here/$baseline.baseline" ]; then
+        baselines+=(--baseline "$here/$baseline.baseline")
+      fi
+    done
+    "$here/run.sh" "$url" "${headers[@]}" "${scenarios[@]}" "${baselines[@]}" \
+      --out "$out/$kind" 2>&1 | tee "$folder/suite.log" || true
     count "suite, $kind upstream" "$folder/suite.log"
   fi
-  if [ "$clients" = 1 ]; then
+  if [ "$clients" = 1 ] && [ "$kind" != tasks ]; then
     local options=(--tools-only --long-seconds 1)
     case $kind in
       dual) options=(--tools-only --long-seconds "$long") ;;

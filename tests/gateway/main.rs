@@ -26,6 +26,7 @@ mod shipped;
 mod sse_framing;
 mod stream_lifecycle;
 mod support;
+mod tasks;
 mod tenant_filter;
 mod tidy;
 mod timeout_cancel;

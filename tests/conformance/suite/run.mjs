@@ -13,6 +13,7 @@ const { values: options, positionals } = parseArgs({
     header: { type: 'string', multiple: true, default: [] },
     baseline: { type: 'string', multiple: true, default: [] },
     scenario: { type: 'string', multiple: true, default: [] },
+    without: { type: 'string', multiple: true, default: [] },
     out: { type: 'string', default: 'conformance-results' },
     all: { type: 'boolean', default: false }
   }
@@ -20,7 +21,8 @@ const { values: options, positionals } = parseArgs({
 if (positionals.length !== 1) {
   console.error(
     'usage: run.sh URL [--revision R]... [--header "Name: value"]... [--baseline FILE]...\n' +
-      '              [--scenario NAME|PREFIX*]... [--all] [--out FOLDER]\n' +
+      '              [--scenario NAME|PREFIX*]... [--all [--without NAME|PREFIX*]...]\n' +
+      '              [--out FOLDER]\n' +
       'Revisions: 2025-03-26, 2025-06-18, 2025-11-25, 2026-07-28 (default: the last two).'
   );
   process.exit(2);
@@ -30,6 +32,8 @@ const target = new URL(positionals[0]);
 const revisions = options.revision.length ? options.revision : ['2025-11-25', '2026-07-28'];
 const baseline = readBaseline(options.baseline);
 const headers = options.header.map(parseHeader);
+const names = (pattern, scenario) =>
+  pattern.endsWith('*') ? scenario.startsWith(pattern.slice(0, -1)) : scenario === pattern;
 const hop = headers.length ? await forward({ to: target.origin, headers }) : null;
 const url = hop ? hop.origin + target.pathname + target.search : target.href;
 
@@ -68,8 +72,8 @@ for (const revision of revisions) {
   const known = requirements(revision, 'server');
   const started = Date.now();
   const all = known ? [...known.scored, ...known.unscored] : [];
-  const named = options.scenario.flatMap(name =>
-    name.endsWith('*') ? all.filter(scenario => scenario.startsWith(name.slice(0, -1))) : [name]
+  const named = options.scenario.flatMap(pattern =>
+    pattern.endsWith('*') ? all.filter(scenario => names(pattern, scenario)) : [pattern]
   );
   if (options.scenario.length === 0) await runSuite(revision, folder, known);
   for (const scenario of named) await runSuite(revision, folder, known, scenario);
@@ -78,6 +82,7 @@ for (const revision of revisions) {
   if (options.scenario.length) scenarios = named;
   else if (known) scenarios = [...known.scored, ...(options.all ? known.unscored : [])];
   else scenarios = [...readChecks(folder, 'server').keys()];
+  scenarios = scenarios.filter(scenario => !options.without.some(pattern => names(pattern, scenario)));
   if (scenarios.length === 0) {
     console.error(`${revision}: the suite ran no scenario; see ${join(folder, 'suite.log')}`);
     process.exit(3);

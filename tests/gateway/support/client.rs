@@ -42,7 +42,9 @@ impl Request {
 
     /// A message of 2026-07-28 with the headers that mirror its body.
     pub fn stateless(body: &str) -> Self {
-        let name = member(body, &["params", "name"]).map(|name| unquoted(&name));
+        let named = |name| member(body, &["params", name]);
+        let name = named("name").or_else(|| named("uri")).or_else(|| named("taskId"));
+        let name = name.map(|name| unquoted(&name));
         let method = unquoted(&member(body, &["method"]).unwrap());
         let request = Self::plain(body)
             .header("MCP-Protocol-Version", "2026-07-28")

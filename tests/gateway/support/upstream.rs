@@ -83,11 +83,16 @@ impl Received {
 
 type Script = Arc<dyn Fn(&Received) -> Answer + Send + Sync>;
 
+/// Answers to methods beside calls, where it has one.
+type Beside = Arc<dyn Fn(&Received) -> Option<Answer> + Send + Sync>;
+
 struct State {
     speaks: Speaks,
     script: Mutex<Script>,
     received: Mutex<Vec<Received>>,
     tools: Mutex<String>,
+    capabilities: Mutex<String>,
+    beside: Mutex<Beside>,
     idle_close: Mutex<Option<Duration>>,
     /// Connections that the other side closed while it waited for an answer.
     hang_ups: AtomicUsize,
@@ -116,6 +121,8 @@ impl Upstream {
             script: Mutex::new(Arc::new(script)),
             received: Mutex::default(),
             tools: Mutex::new(TOOLS.to_owned()),
+            capabilities: Mutex::new(r#"{"tools":{}}"#.to_owned()),
+            beside: Mutex::new(Arc::new(|_| None)),
             idle_close: Mutex::default(),
             hang_ups: AtomicUsize::new(0),
             connections: AtomicUsize::new(0),
@@ -146,12 +153,22 @@ impl Upstream {
         self.state.received.lock().clear();
     }
 
-    /// Closes connections on which nothing comes for so long.
+    /// Declares these capabilities, a JSON object, and answers what belongs to them.
+    pub fn serves(
+        &self,
+        capabilities: &str,
+        beside: impl Fn(&Received) -> Option<Answer> + Send + Sync + 'static,
+    ) {
+        capabilities.clone_into(&mut self.state.capabilities.lock());
+        *self.state.beside.lock() = Arc::new(beside);
+    }
+
     /// Lists other tools from now on, a JSON array.
     pub fn lists(&self, tools: &str) {
         tools.clone_into(&mut self.state.tools.lock());
     }
 
+    /// Closes connections on which nothing comes for so long.
     pub fn close_idle(&self, after: Duration) {
         *self.state.idle_close.lock() = Some(after);
     }
@@ -231,17 +248,24 @@ impl State {
             let script = self.script.lock().clone();
             return script(request);
         }
+        let beside = self.beside.lock().clone();
+        if let Some(answer) = beside(request) {
+            return answer;
+        }
         let tools = self.tools.lock().clone();
+        let capabilities = self.capabilities.lock().clone();
         let result = match (method.as_str(), self.speaks) {
             ("tools/list", Speaks::Lite) => return Answer::json(format!(r#"{{"tools":{tools}}}"#)),
             ("tools/list", Speaks::Handshake(_)) => format!(r#"{{"tools":{tools}}}"#),
             ("tools/list", Speaks::Stateless) => format!(
                 r#"{{"resultType":"complete","tools":{tools},"ttlMs":0,"cacheScope":"private"}}"#
             ),
-            ("server/discover", Speaks::Stateless) => r#"{"resultType":"complete","supportedVersions":["2026-07-28"],"capabilities":{"tools":{}},"ttlMs":0,"cacheScope":"private"}"#.to_owned(),
+            ("server/discover", Speaks::Stateless) => format!(
+                r#"{{"resultType":"complete","supportedVersions":["2026-07-28"],"capabilities":{capabilities},"ttlMs":0,"cacheScope":"private"}}"#
+            ),
             ("initialize", Speaks::Handshake(version)) => {
                 let result = format!(
-                    r#"{{"jsonrpc":"2.0","id":{{{{id}}}},"result":{{"protocolVersion":"{version}","capabilities":{{"tools":{{}}}},"serverInfo":{{"name":"s","version":"1"}}}}}}"#
+                    r#"{{"jsonrpc":"2.0","id":{{{{id}}}},"result":{{"protocolVersion":"{version}","capabilities":{capabilities},"serverInfo":{{"name":"s","version":"1"}}}}}}"#
                 );
                 return Answer::json(result).header("Mcp-Session-Id", "session-of-the-server");
             }
