@@ -24,22 +24,27 @@ pub fn read(method: Method, params: Option<Value<'_>>) -> Result<(Request, Meta)
     let request = match method {
         Method::Discover => Request::Discover,
         Method::Ping => Request::Ping,
-        Method::ListTools => {
-            let family = Family::Tools;
-            let cursor = match params.and_then(|params| params.get("cursor")) {
-                None => None,
-                Some(cursor) if cursor.kind() == Kind::Null => None,
-                Some(cursor) => {
-                    let text = cursor.as_str().ok_or_else(|| invalid("`cursor` is no string"))?;
-                    Some(text.into())
-                }
-            };
-            Request::List { family, cursor }
-        }
+        Method::ListTools => list(Family::Tools, params)?,
+        Method::ListPrompts => list(Family::Prompts, params)?,
+        Method::ListResources => list(Family::Resources, params)?,
+        Method::ListTemplates => list(Family::Templates, params)?,
         Method::CallTool => Request::CallTool(Box::new(read_tool_call(params)?)),
         other => Request::Notification(other),
     };
     Ok((request, meta))
+}
+
+fn list(family: Family, params: Option<Value<'_>>) -> Result<Request, Error> {
+    let cursor = match params.and_then(|params| params.get("cursor")) {
+        None => None,
+        Some(cursor) if cursor.kind() == Kind::Null => None,
+        // An empty one too is a cursor, and none of ours.
+        Some(cursor) => {
+            let text = cursor.as_str().ok_or_else(|| invalid("`cursor` is no string"))?;
+            Some(text.into())
+        }
+    };
+    Ok(Request::List { family, cursor })
 }
 
 /// What a client declares in its `capabilities`, of whatever revision.

@@ -42,7 +42,7 @@ use self::{
     respond::{RespondLayer, ToolsCallErrors},
     route::RouteLayer,
     session::{SessionLayer, Sessions},
-    stage::{Routed, Upstreams, Worlds},
+    stage::{ListConfig, Routed, Upstreams, Worlds},
     translate::{
         Cancels,
         northbound::{NorthboundConfig, NorthboundLayer},
@@ -57,7 +57,8 @@ use crate::{
     error::Error,
     idempotency::Replays,
     identity::{
-        api_key::Callers, session::Sessions as ClientSessions, sso::Directory, state::States,
+        api_key::Callers, cursor::Cursors, session::Sessions as ClientSessions, sso::Directory,
+        state::States,
     },
     limit::Limiter,
     model::reply::Reply,
@@ -75,6 +76,7 @@ pub struct Engines {
     pub client_sessions: Arc<ClientSessions>,
     /// Of servers that asked something, on its way through clients.
     pub states: Arc<States>,
+    pub cursors: Arc<Cursors>,
     pub cancels: Arc<Cancels>,
     pub worlds: Arc<Worlds>,
     pub upstreams: Upstreams,
@@ -86,6 +88,7 @@ pub struct Engines {
     pub sessions: Arc<Sessions>,
     pub telemetry: Arc<Telemetry>,
     pub northbound: NorthboundConfig,
+    pub lists: ListConfig,
     pub tools_call_errors: ToolsCallErrors,
 }
 
@@ -113,7 +116,8 @@ where
     let bottom = lower(e, terminal);
     // From the inside out. A server's own state leaves the gateway sealed and comes back opened.
     let stack = ContinuationLayer::new(e.states.clone(), e.clock.clone()).layer(bottom);
-    let stack = RouteLayer::new(e.upstreams.clone()).layer(stack);
+    let stack = RouteLayer::new(e.upstreams.clone(), e.cursors.clone(), e.lists, e.clock.clone())
+        .layer(stack);
     // The last thing before a call leaves: its intent is on disk.
     let stack = AuditLayer::new(e.audit.clone()).layer(stack);
     // A replay ends here: it reaches no upstream and leaves no second intent.
@@ -123,7 +127,7 @@ where
     // Wrong arguments cost no quota: whoever repairs them can try again.
     let stack = ValidateLayer::new(e.keys.clone()).layer(stack);
     // Nothing below runs for a call that is not permitted.
-    let stack = PolicyLayer::new(e.worlds.clone(), e.upstreams.clone()).layer(stack);
+    let stack = PolicyLayer::new(e.worlds.clone(), e.upstreams.clone(), e.lists.wait).layer(stack);
     // From bytes to a call: needs to know the caller, whose session it may be.
     let stack = NorthboundLayer::new(
         e.northbound.clone(),
