@@ -43,7 +43,7 @@ use self::{
     respond::{RespondLayer, ToolsCallErrors},
     route::RouteLayer,
     session::{SessionLayer, Sessions},
-    stage::{Routed, Upstreams, Worlds},
+    stage::{ListConfig, Routed, Upstreams, Worlds},
     task::TaskLayer,
     translate::{
         Cancels,
@@ -59,8 +59,8 @@ use crate::{
     error::Error,
     idempotency::Replays,
     identity::{
-        api_key::Callers, session::Sessions as ClientSessions, sso::Directory, state::States,
-        task::TaskIds,
+        api_key::Callers, cursor::Cursors, session::Sessions as ClientSessions, sso::Directory,
+        state::States, task::TaskIds,
     },
     limit::Limiter,
     model::reply::Reply,
@@ -80,6 +80,7 @@ pub struct Engines {
     pub states: Arc<States>,
     /// Of tasks of servers, that clients ask for.
     pub tasks: Arc<TaskIds>,
+    pub cursors: Arc<Cursors>,
     pub cancels: Arc<Cancels>,
     pub worlds: Arc<Worlds>,
     pub upstreams: Upstreams,
@@ -91,6 +92,7 @@ pub struct Engines {
     pub sessions: Arc<Sessions>,
     pub telemetry: Arc<Telemetry>,
     pub northbound: NorthboundConfig,
+    pub lists: ListConfig,
     pub tools_call_errors: ToolsCallErrors,
 }
 
@@ -120,7 +122,8 @@ where
     let stack = TaskLayer::new(e.tasks.clone(), e.clock.clone()).layer(bottom);
     // A server's own state leaves the gateway sealed and comes back opened.
     let stack = ContinuationLayer::new(e.states.clone(), e.clock.clone()).layer(stack);
-    let stack = RouteLayer::new(e.upstreams.clone()).layer(stack);
+    let stack = RouteLayer::new(e.upstreams.clone(), e.cursors.clone(), e.lists, e.clock.clone())
+        .layer(stack);
     // The last thing before a call leaves: its intent is on disk.
     let stack = AuditLayer::new(e.audit.clone()).layer(stack);
     // A replay ends here: it reaches no upstream and leaves no second intent.
@@ -130,7 +133,7 @@ where
     // Wrong arguments cost no quota: whoever repairs them can try again.
     let stack = ValidateLayer::new(e.keys.clone()).layer(stack);
     // Nothing below runs for a call that is not permitted.
-    let stack = PolicyLayer::new(e.worlds.clone(), e.upstreams.clone()).layer(stack);
+    let stack = PolicyLayer::new(e.worlds.clone(), e.upstreams.clone(), e.lists.wait).layer(stack);
     // From bytes to a call: needs to know the caller, whose session it may be.
     let stack = NorthboundLayer::new(
         e.northbound.clone(),
