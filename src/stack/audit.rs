@@ -17,7 +17,8 @@ use super::stage::{BoxFuture, Permitted};
 use crate::{
     audit::{Audit, Record},
     error::{Code, Error},
-    model::{ids, reply::Reply},
+    mcp::Method,
+    model::{call::Request, ids, reply::Reply},
 };
 
 /// Records intents.
@@ -60,13 +61,13 @@ where
     }
 
     fn call(&mut self, permitted: Permitted) -> Self::Future {
-        if permitted.tool.is_none() {
+        if permitted.tool.is_none() && permitted.asked.is_none() {
             return Either::Left(self.inner.call(permitted));
         }
         let risk = permitted.risk();
         let exchange = &permitted.call.exchange;
         exchange.facts().call_id = Some(ids::uuid_v7(exchange.started_ms));
-        if !risk.is_write() {
+        if !risk.is_write() || looks(&permitted.call.request) {
             // Where the operator made reads strict, a sink that is down refuses them too.
             if self.audit.is_strict(risk) && !self.audit.is_writable() {
                 return Either::Right(Box::pin(std::future::ready(Err(unavailable()))));
@@ -101,6 +102,11 @@ where
             inner.call(permitted).await
         }))
     }
+}
+
+/// Whether a call only looks at what a write became: a task is looked at over and over.
+fn looks(request: &Request) -> bool {
+    request.method() == Method::GetTask
 }
 
 fn unavailable() -> Error {

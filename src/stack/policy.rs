@@ -1,7 +1,11 @@
 //! Call → Permitted, or refused: nothing below this layer runs without a permit.
 //!
 //! A tool the caller may not see answers exactly like one that does not exist. Until an
-//! upstream's first listing has ended, this is where a call waits for it.
+//! upstream's first listing has ended, this is where a call waits for it. What is asked of
+//! prompts and resources is decided in `policy/ask.rs`, and about tasks in `policy/task.rs`.
+
+mod ask;
+mod task;
 
 use std::{
     future::{Ready, ready},
@@ -16,10 +20,12 @@ use tower::{Layer, Service};
 
 use super::stage::{BoxFuture, Permitted, Upstreams, World, Worlds};
 use crate::{
+    clock::Clock,
     error::{Code, Error},
+    identity::task::TaskIds,
     mcp::{Family, rpc},
     model::{
-        call::{Call, Request, Surface},
+        call::{Call, Request, Surface, Target},
         caller::Auth,
         exchange::DecisionKind,
         reply::Reply,
@@ -36,11 +42,19 @@ pub struct PolicyLayer {
     upstreams: Upstreams,
     /// How long a call waits for first listings, all of them together.
     wait: Duration,
+    /// `None`: nobody has a task here.
+    tasks: Option<task::Opener>,
 }
 
 impl PolicyLayer {
     pub fn new(worlds: Arc<Worlds>, upstreams: Upstreams, wait: Duration) -> Self {
-        Self { worlds, upstreams, wait }
+        Self { worlds, upstreams, wait, tasks: None }
+    }
+
+    /// Also decides about tasks, whose ids these open.
+    #[must_use]
+    pub fn with_tasks(self, ids: Arc<TaskIds>, clock: Clock) -> Self {
+        Self { tasks: Some(task::Opener { ids, clock }), ..self }
     }
 }
 
@@ -86,11 +100,11 @@ where
             let layer = self.layer.clone();
             return Either::Right(Either::Right(Box::pin(async move {
                 let world = layer.listed(&call).await;
-                let permitted = decide(call, world)?;
+                let permitted = decide(call, world, &layer)?;
                 inner.call(permitted).await
             })));
         }
-        match decide(call, world) {
+        match decide(call, world, &self.layer) {
             Ok(permitted) => Either::Right(Either::Left(self.inner.call(permitted))),
             Err(error) => Either::Left(ready(Err(error))),
         }
@@ -110,6 +124,10 @@ fn pending<'a>(world: &'a World, call: &'a Call) -> impl Iterator<Item = &'a Ups
         Request::CallTool(tool) => {
             catalog.resolve(&call.surface, &tool.name).is_none().then_some(Some(Family::Tools))
         }
+        Request::Ask(asked) => ask::family(&asked.target).filter(|_| {
+            let found = ask::find(catalog, &call.surface, &asked.target);
+            found.is_none_or(|found| found.item.is_none())
+        }).map(Some),
         // What is declared now is all that a client will ever ask for.
         Request::Initialize { .. } | Request::Discover => Some(None),
         _ => None,
@@ -144,7 +162,7 @@ impl PolicyLayer {
     }
 }
 
-fn decide(call: Call, world: Arc<World>) -> Result<Permitted, Error> {
+fn decide(call: Call, world: Arc<World>, layer: &PolicyLayer) -> Result<Permitted, Error> {
     let view = view(&call, &world);
     if let Surface::Upstream(name) = &call.surface
         && !world.catalog.knows(name)
@@ -153,17 +171,20 @@ fn decide(call: Call, world: Arc<World>) -> Result<Permitted, Error> {
         return Err(Error::http(Code::NotFound, 404, message));
     }
     call.exchange.facts().policy_revision = Some(world.rules.revision().clone());
-    let Request::CallTool(asked) = &call.request else {
-        let permit = view.permit_listing();
-        unlisted(&call, &world)?;
-        return Ok(Permitted { call, permit, world, tool: None, idempotency_key: None });
+    let asked = match &call.request {
+        Request::CallTool(asked) => asked,
+        Request::Ask(asked) if matches!(asked.target, Target::Task(_)) => {
+            return task::decide(call, world, &view, layer);
+        }
+        Request::Ask(_) => return ask::decide(call, world, &view, &layer.upstreams),
+        _ => {
+            let permit = view.permit_listing();
+            unlisted(&call, &world)?;
+            let (tool, asked) = (None, None);
+            return Ok(Permitted { call, permit, world, tool, asked, idempotency_key: None });
+        }
     };
-    if call.caller.names_employees && call.caller.principal.employee.is_none() {
-        let message = "this caller must name the employee in the header SSO-Emp-Id";
-        return Err(
-            Error::http(Code::PermissionDenied, 403, message).with_reason("employee_missing")
-        );
-    }
+    employee_named(&call)?;
     let Some(tool) = world.catalog.resolve(&call.surface, &asked.name).cloned() else {
         never_listed(&call, &world, &asked.name)?;
         call.exchange.facts().tool_asked = Some(asked.name.chars().take(128).collect());
@@ -174,10 +195,21 @@ fn decide(call: Call, world: Arc<World>) -> Result<Permitted, Error> {
     match view.permit(index) {
         Ok(permit) => {
             let tool = Some(tool);
-            Ok(Permitted { call, permit, world, tool, idempotency_key: None })
+            Ok(Permitted { call, permit, world, tool, asked: None, idempotency_key: None })
         }
         Err(refusal) => Err(unknown_tool(&asked.name).with_reason(refusal.reason.as_str())),
     }
+}
+
+/// What acts does so for an employee, where the caller has any.
+fn employee_named(call: &Call) -> Result<(), Error> {
+    if call.caller.names_employees && call.caller.principal.employee.is_none() {
+        let message = "this caller must name the employee in the header SSO-Emp-Id";
+        return Err(
+            Error::http(Code::PermissionDenied, 403, message).with_reason("employee_missing")
+        );
+    }
+    Ok(())
 }
 
 /// Whose eyes the call sees with.
@@ -223,11 +255,18 @@ fn unknown_tool(name: &str) -> Error {
 
 /// A surface whose one upstream was never listed has nothing to list.
 fn unlisted(call: &Call, world: &World) -> Result<(), Error> {
-    let (Request::List { family, .. }, Surface::Upstream(name)) = (&call.request, &call.surface)
-    else {
-        return Ok(());
+    let Request::List { family, .. } = &call.request else { return Ok(()) };
+    let served = world.catalog.served(&call.surface);
+    let Surface::Upstream(name) = &call.surface else {
+        return ask::advertised(served, family.capability(), family.list_method());
     };
-    match world.catalog.listing_of(name, *family) {
+    never_heard(world, name)?;
+    ask::advertised(served, family.capability(), family.list_method())
+}
+
+/// An upstream that has not answered yet, or never did, has nothing that could be named.
+fn never_heard(world: &World, name: &UpstreamName) -> Result<(), Error> {
+    match world.catalog.listing(name) {
         Some(Listing::Never(why)) => Err(unavailable(name.as_str(), why)),
         Some(Listing::Pending) => Err(unavailable(name.as_str(), "it has not answered yet")),
         _ => Ok(()),
