@@ -118,6 +118,7 @@ fn outbound<'a>(speech: Speech, call: &'a ToolCall, meta: &'a Meta) -> Outbound<
         method: Method::CallTool,
         tool: Some(TOOL),
         arguments: call.arguments.as_ref(),
+        target: None,
         others: &call.others,
         cursor: None,
         meta,
@@ -177,7 +178,7 @@ fn listing(world: &Arc<World>) -> Permitted {
         headers: HeaderMap::new(),
     };
     let permit = view.permit_listing();
-    Permitted { call, permit, world: world.clone(), tool: None, idempotency_key: None }
+    Permitted { call, permit, world: world.clone(), tool: None, asked: None, idempotency_key: None }
 }
 
 fn lists(c: &mut Criterion) {

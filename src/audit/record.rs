@@ -7,9 +7,12 @@
 use std::{io::Write, sync::Arc, time::Duration};
 
 use super::{Config, EmployeeForm, keys::Keys};
-use crate::model::{
-    exchange::{Facts, KeyedDigest},
-    ids::{self, hex},
+use crate::{
+    mcp::Method,
+    model::{
+        exchange::{Facts, KeyedDigest},
+        ids::{self, hex},
+    },
 };
 
 /// The longest text of a caller that a record repeats, in bytes.
@@ -147,6 +150,10 @@ impl Writer {
         }
         object.text(key!("tenant"), facts.tenant.as_ref().map(|tenant| tenant.as_str()));
         match (&facts.tool, &facts.tool_asked) {
+            // A resource that is in no catalog is named by whoever asks for it.
+            (Some(tool), _) if facts.method != Some(Method::CallTool) => {
+                object.caller_text(key!("tool"), tool);
+            }
             (Some(tool), _) => object.text(key!("tool"), Some(tool)),
             (None, Some(asked)) => object.caller_text(key!("tool"), asked),
             (None, None) => {}

@@ -14,7 +14,7 @@ use crate::{
     mcp::{meta, rpc},
     model::{
         exchange::NorthDialect,
-        reply::{Final, ModernKind, ModernMember, ResultBody, Shape},
+        reply::{Final, ModernKind, ModernMember, ResultBody, RpcError, Shape},
     },
 };
 
@@ -54,13 +54,18 @@ pub fn shape(result: Value<'_>) -> Shape {
                 shape.has_type = true;
             }
             "structuredContent" => shape.structured = Some(value.kind() == Kind::Object),
-            "ttlMs" => shape.ttl_ms = value.as_i64().and_then(|ms| ms.try_into().ok()),
+            "ttlMs" => {
+                let ms = value.as_i64().unwrap_or(0).clamp(0, u32::MAX.into());
+                shape.ttl_ms = u32::try_from(ms).unwrap_or(u32::MAX);
+            }
             _ => {}
         }
         if let Some(kind) = modern {
             // The key's first quote stands one byte before it.
             let whole = span(key.raw()).start - 1..span(value.raw()).end;
-            shape.modern.push(ModernMember { kind, span: whole, leading });
+            // Documents are shorter than what fits.
+            let (start, end) = (whole.start as u32, whole.end as u32);
+            shape.modern.push(ModernMember { kind, leading, start, end });
         }
     }
     shape
@@ -134,7 +139,7 @@ pub fn result(head: Vec<u8>, body: &ResultBody, dialect: NorthDialect) -> SmallV
     }
     if !modern && !body.rendered {
         for member in &shape.modern {
-            edits.push((splice::with_comma(raw, &member.span, member.leading), Vec::new()));
+            edits.push((splice::with_comma(raw, &member.span(), member.leading), Vec::new()));
             kept -= 1;
         }
     }
@@ -160,7 +165,7 @@ pub fn result(head: Vec<u8>, body: &ResultBody, dialect: NorthDialect) -> SmallV
 /// read is nobody else's.
 fn hints(
     shape: &Shape,
-    fresh_ms: u64,
+    fresh_ms: u32,
     front: &mut Vec<u8>,
     edits: &mut SmallVec<[(Range<usize>, Vec<u8>); 4]>,
 ) {
@@ -170,7 +175,7 @@ fn hints(
         (ModernKind::Scope, scope),
     ] {
         match shape.modern.iter().find(|member| member.kind == kind) {
-            Some(member) => edits.push((member.span.clone(), text)),
+            Some(member) => edits.push((member.span(), text)),
             None => {
                 front.extend_from_slice(&text);
                 front.push(b',');
@@ -205,6 +210,58 @@ pub fn response(id: &[u8], end: &Final, dialect: NorthDialect) -> SmallVec<[Byte
             smallvec::smallvec![bytes]
         }
     }
+}
+
+/// Under which code a revision says that a resource does not exist.
+pub fn not_found_code(dialect: NorthDialect) -> i32 {
+    match dialect {
+        NorthDialect::Legacy(_) => rpc::RESOURCE_NOT_FOUND,
+        NorthDialect::Modern | NorthDialect::McpLite => rpc::INVALID_PARAMS,
+    }
+}
+
+/// What goes with it.
+pub fn not_found_data(uri: &str) -> Vec<u8> {
+    let mut data = b"{\"uri\":".to_vec();
+    json::write_str(&mut data, uri);
+    data.push(b'}');
+    data
+}
+
+/// A server's answer to a request for a resource, where it says that there is none, as the
+/// caller's revision says that, of the URI that the caller asked for. Any other error stays.
+pub fn not_found(error: RpcError, uri: &str, dialect: NorthDialect) -> RpcError {
+    let doc = error.data.as_ref().and_then(splice::document);
+    let named = doc.as_ref().and_then(|doc| doc.root().get("uri"));
+    let is_not_found = error.code == i64::from(rpc::RESOURCE_NOT_FOUND)
+        || (error.code == i64::from(rpc::INVALID_PARAMS) && named.is_some());
+    if !is_not_found {
+        return error;
+    }
+    let data = match (&doc, &error.data, named) {
+        (Some(doc), Some(data), _) if doc.root().kind() == Kind::Object => {
+            let mut edits = splice::Edits::default();
+            match named {
+                Some(value) => edits.put_str(value, uri),
+                None => {
+                    let mut member = not_found_data(uri);
+                    let is_empty = doc.root().members().next().is_none();
+                    member.remove(0);
+                    member.pop();
+                    if !is_empty {
+                        member.push(b',');
+                    }
+                    let start = doc.root().offset() + 1;
+                    edits.put(start..start, member);
+                }
+            }
+            edits.apply(data)
+        }
+        // Whatever else the server says of it.
+        (_, Some(data), _) => data.clone(),
+        (_, None, _) => not_found_data(uri).into(),
+    };
+    RpcError { code: not_found_code(dialect).into(), data: Some(data), ..error }
 }
 
 /// The HTTP status of a server's own JSON-RPC error: older revisions know only 200.
@@ -333,6 +390,38 @@ mod tests {
             render(r#"{"a":1,"_meta":{"v":2}}"#, LEGACY, &added),
             r#"{"a":1,"_meta":{"dev.hangu/replayed":true,"v":2}}"#
         );
+    }
+
+    #[test]
+    fn a_resource_that_is_not_found_is_told_in_the_callers_era() {
+        let modern = NorthDialect::Modern;
+        for (code, data, dialect, expected) in [
+            (-32_002, None, LEGACY, (-32_002, Some(r#"{"uri":"up+a:b"}"#))),
+            (-32_002, None, modern, (-32_602, Some(r#"{"uri":"up+a:b"}"#))),
+            (-32_002, Some("{}"), modern, (-32_602, Some(r#"{"uri":"up+a:b"}"#))),
+            (
+                -32_002,
+                Some(r#" {"n":1.0}"#),
+                modern,
+                (-32_602, Some(r#" {"uri":"up+a:b","n":1.0}"#)),
+            ),
+            (
+                -32_602,
+                Some(r#"{"n":1.0, "uri" : "a:b"}"#),
+                LEGACY,
+                (-32_002, Some(r#"{"n":1.0, "uri" : "up+a:b"}"#)),
+            ),
+            (-32_602, Some(r#"{"uri":"a:b"}"#), modern, (-32_602, Some(r#"{"uri":"up+a:b"}"#))),
+            (-32_002, Some("[1]"), modern, (-32_602, Some("[1]"))),
+            (-32_602, None, LEGACY, (-32_602, None)),
+            (-32_603, Some(r#"{"uri":"a:b"}"#), LEGACY, (-32_603, Some(r#"{"uri":"a:b"}"#))),
+        ] {
+            let data = data.map(Bytes::from);
+            let error = RpcError { code, message: Bytes::from("\"m\""), data };
+            let told = not_found(error, "up+a:b", dialect);
+            let text = told.data.as_deref().map(|data| std::str::from_utf8(data).unwrap());
+            assert_eq!((told.code, text), expected);
+        }
     }
 
     #[test]

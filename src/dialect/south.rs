@@ -6,14 +6,14 @@
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, header as http_header};
 
-use super::{SERVER_INFO, header_value, jsonrpc, mcp_lite};
+use super::{SERVER_INFO, header_value, jsonrpc, mcp_lite, splice, streamable_http};
 use crate::{
     body::Pieces,
     error::{Code, Error},
     json::{self, Doc},
     mcp::{Method, Version, header, meta, rpc},
     model::{
-        call::{Meta, RawMembers},
+        call::{Ask, Meta, RawMembers, Target},
         caller::Caller,
         reply::{Final, Notification, ResultBody},
     },
@@ -37,6 +37,8 @@ pub struct Outbound<'a> {
     /// The server's own name of the tool.
     pub tool: Option<&'a str>,
     pub arguments: Option<&'a Bytes>,
+    /// What is asked about, as the server names it.
+    pub target: Option<&'a Target>,
     pub others: &'a RawMembers,
     pub cursor: Option<&'a str>,
     pub meta: &'a Meta,
@@ -47,6 +49,24 @@ pub struct Outbound<'a> {
     pub tracestate: Option<&'a str>,
     /// For providers that are told who calls.
     pub user: Option<&'a Caller>,
+}
+
+/// What is asked about under the name that its server knows.
+pub fn renamed(mut ask: Ask, own: Box<str>) -> Ask {
+    if ask.method == Method::Complete {
+        let reference = ask.params.iter_mut().find(|member| member.key.as_ref() == b"ref");
+        if let Some(member) = reference
+            && let Some(doc) = splice::document(&member.value)
+        {
+            let name = if matches!(ask.target, Target::Prompt(_)) { "name" } else { "uri" };
+            let mut edits = splice::Edits::default();
+            if let Some(value) = doc.root().get(name).filter(|value| !value.is_str(&own)) {
+                edits.put_str(value, &own);
+                member.value = edits.apply(&member.value);
+            }
+        }
+    }
+    Ask { target: ask.target.renamed(own), ..ask }
 }
 
 /// `_meta` members that belong to one hop, or to the gateway, and never go on as they came.
@@ -80,6 +100,13 @@ impl Outbound<'_> {
             json::write_str(&mut head, tool);
             head.push(b',');
         }
+        if let Some((member, name)) = self.named() {
+            head.push(b'"');
+            head.extend_from_slice(member.as_bytes());
+            head.extend_from_slice(b"\":");
+            json::write_str(&mut head, name);
+            head.push(b',');
+        }
         if let Some(cursor) = self.cursor {
             head.extend_from_slice(b"\"cursor\":");
             json::write_str(&mut head, cursor);
@@ -110,6 +137,17 @@ impl Outbound<'_> {
             return Bytes::from(head).into();
         }
         Pieces::new([head.into(), arguments.clone(), Bytes::from_static(tail)])
+    }
+
+    /// The member of the params that names the target, and the name. A completion's stands in its
+    /// reference.
+    fn named(&self) -> Option<(&'static str, &str)> {
+        let member = match self.method {
+            Method::Complete => None,
+            Method::Subscribe | Method::Unsubscribe => Some("uri"),
+            other => streamable_http::named_by(other),
+        }?;
+        Some((member, self.target?.name()))
     }
 
     fn write_meta(&self, head: &mut Vec<u8>) {
@@ -168,8 +206,10 @@ impl Outbound<'_> {
                 headers
                     .insert(header::PROTOCOL_VERSION, HeaderValue::from_static(version.as_str()));
                 headers.insert(header::METHOD, HeaderValue::from_static(self.method.as_str()));
-                let name = self.tool.and_then(|tool| {
-                    HeaderValue::from_bytes(header_value::encode(tool).as_bytes()).ok()
+                let name = self.tool.or_else(|| self.named().map(|(_, name)| name));
+                let name = name.filter(|_| streamable_http::named_by(self.method).is_some());
+                let name = name.and_then(|name| {
+                    HeaderValue::from_bytes(header_value::encode(name).as_bytes()).ok()
                 });
                 if let Some(name) = name {
                     headers.insert(header::NAME, name);
@@ -330,4 +370,88 @@ pub fn progress_for(params: &Bytes, ours: u64, token: &Bytes) -> Option<Bytes> {
     out.extend_from_slice(token);
     out.extend_from_slice(&raw[start + value.raw().len()..]);
     Some(out.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use futures_util::FutureExt;
+    use http_body_util::BodyExt;
+
+    use super::*;
+    use crate::model::call::{RawMember, Request};
+
+    fn ask(method: Method, params: &'static str) -> Ask {
+        let doc = splice::document(&Bytes::from(params)).unwrap();
+        match super::super::request::read(method, Some(doc.root())) {
+            Ok((Request::Ask(ask), _)) => *ask,
+            _ => panic!("{params}"),
+        }
+    }
+
+    /// The params and the name header of a request to a server.
+    fn written(speech: Speech, ask: &Ask) -> (String, Option<String>) {
+        let outbound = Outbound {
+            speech,
+            id: 7,
+            method: ask.method,
+            tool: None,
+            arguments: None,
+            target: Some(&ask.target),
+            others: &ask.params,
+            cursor: None,
+            meta: &Meta {
+                members: vec![RawMember { key: "k".into(), value: "1.0".into() }],
+                ..Meta::default()
+            },
+            capabilities: None,
+            traceparent: "t",
+            tracestate: None,
+            user: None,
+        };
+        let body = crate::body::Body::from(outbound.body()).collect().now_or_never();
+        let body = body.unwrap().unwrap().to_bytes();
+        let doc = splice::document(&body).unwrap();
+        assert!(doc.root().get("method").unwrap().is_str(ask.method.as_str()));
+        let params = String::from_utf8(doc.root().get("params").unwrap().raw().to_vec()).unwrap();
+        let name = outbound.headers().get(header::NAME).map(|name| name.to_str().unwrap().into());
+        (params, name)
+    }
+
+    #[test]
+    fn what_is_asked_about_goes_under_the_servers_own_name() {
+        let legacy = Speech::Legacy(Version::V2025_06_18);
+        let meta = r#""_meta":{"k":1.0,"traceparent":"t"}"#;
+        for (method, params, own, expected, name) in [
+            (
+                Method::GetPrompt,
+                r#"{"name":"up__p","arguments":{"a": "1"}}"#,
+                "pé",
+                r#"{"name":"pé","arguments":{"a": "1"},"#,
+                Some("=?base64?cMOp?="),
+            ),
+            (Method::ReadResource, r#"{"uri":"up+a:b"}"#, "a:b", r#"{"uri":"a:b","#, Some("a:b")),
+            (Method::Subscribe, r#"{"uri":"up+a:b"}"#, "a:b", r#"{"uri":"a:b","#, None),
+            (
+                Method::Complete,
+                r#"{"argument":{"name":"n","value":""},"ref":{"type":"ref/prompt","name":"up__p","title":"T"}}"#,
+                "p",
+                r#"{"argument":{"name":"n","value":""},"ref":{"type":"ref/prompt","name":"p","title":"T"},"#,
+                None,
+            ),
+            (
+                Method::Complete,
+                r#"{"ref":{"uri":"up+a:{b}","type":"ref/resource"},"argument":{"name":"b","value":""}}"#,
+                "a:{b}",
+                r#"{"ref":{"uri":"a:{b}","type":"ref/resource"},"argument":{"name":"b","value":""},"#,
+                None,
+            ),
+        ] {
+            let ask = renamed(ask(method, params), own.into());
+            let (params, sent) = written(legacy, &ask);
+            assert_eq!((params, sent), (format!("{expected}{meta}}}"), None));
+            let (params, sent) = written(Speech::Modern(Version::LATEST), &ask);
+            assert!(params.starts_with(expected), "{params}");
+            assert_eq!(sent.as_deref(), name);
+        }
+    }
 }

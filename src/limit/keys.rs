@@ -37,8 +37,8 @@ pub(super) fn key(number: u32, per: &[Dimension], subject: &Subject<'_>) -> Opti
                 subject.employee.unwrap_or(subject.caller)
             }
             Dimension::Tool => subject.tool?.name,
-            Dimension::Upstream => subject.tool?.upstream,
-            Dimension::Risk => subject.tool?.risk.as_str(),
+            Dimension::Upstream => subject.upstream()?,
+            Dimension::Risk => subject.risk()?.as_str(),
             Dimension::Address => {
                 push_address(&mut key, subject.address);
                 continue;

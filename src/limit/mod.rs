@@ -30,7 +30,7 @@ use self::{
 pub use self::{
     headers::{admitted_headers, exceeded_headers},
     slots::SlotGuard,
-    spec::{Concurrency, Dimension, Kind, LimitFault, LimitSpec, Rate, Subject, Tool},
+    spec::{Concurrency, Dimension, Kind, LimitFault, LimitSpec, Other, Rate, Subject, Tool},
 };
 
 /// How many keys may be counted apart at one time, for the limits that look at the address and

@@ -14,7 +14,7 @@ use smallvec::SmallVec;
 use super::{
     RateLimit, SlotLimit,
     keys::{address_key, key},
-    spec::{Dimension, Kind, LimitFault, LimitSpec, Subject, Tool},
+    spec::{Dimension, Kind, LimitFault, LimitSpec, Other, Subject, Tool},
 };
 use crate::model::{
     caller::TenantId,
@@ -206,7 +206,9 @@ impl Scopes {
         for placed in everybody.iter().chain(tenant.map(part).into_iter().flatten()) {
             let passes = match (placed.filter, subject.tool) {
                 (None, _) => true,
-                (Some(_), None) => false,
+                (Some(filter), None) => {
+                    subject.other.is_some_and(|other| self.filters.lets_through(filter, other))
+                }
                 (Some(filter), Some(tool)) => {
                     has(bits.get_or_insert_with(|| self.passed_by(tool)), filter)
                 }
@@ -280,6 +282,13 @@ impl Filters {
         self.all.iter().position(|known| *known == filter)
     }
 
+    /// Whether a filter is about a thing that is no tool; one that names tools is not.
+    fn lets_through(&self, filter: usize, other: Other<'_>) -> bool {
+        self.all.get(filter).is_some_and(|filter| {
+            filter.tools.is_empty() && filter.suits(other.upstream, other.risk)
+        })
+    }
+
     fn passed_by(&self, tool: Tool<'_>) -> Bits {
         let mut named = Bits::from_elem(0, self.all.len().div_ceil(64));
         for glob in self.globs.matches(tool.name) {
@@ -289,10 +298,8 @@ impl Filters {
         }
         let mut passed = Bits::from_elem(0, named.len());
         for (index, filter) in self.all.iter().enumerate() {
-            let upstream = filter.upstreams.is_empty()
-                || filter.upstreams.iter().any(|upstream| upstream.as_str() == tool.upstream);
-            let risk = filter.risks.is_empty() || filter.risks.contains(&tool.risk);
-            if upstream && risk && (filter.tools.is_empty() || has(&named, index)) {
+            let suits = filter.suits(tool.upstream, tool.risk);
+            if suits && (filter.tools.is_empty() || has(&named, index)) {
                 set(&mut passed, index);
             }
         }
@@ -301,6 +308,12 @@ impl Filters {
 }
 
 impl Filter {
+    fn suits(&self, upstream: &str, risk: Risk) -> bool {
+        let is_named = self.upstreams.iter().any(|named| named.as_str() == upstream);
+        (self.upstreams.is_empty() || is_named)
+            && (self.risks.is_empty() || self.risks.contains(&risk))
+    }
+
     fn of(spec: &LimitSpec) -> Option<Self> {
         let mut filter = Self {
             upstreams: spec.upstreams.clone(),

@@ -109,6 +109,8 @@ pub struct Subject<'a> {
     pub employee: Option<&'a str>,
     /// `None` for a method that is not about one tool.
     pub tool: Option<Tool<'a>>,
+    /// What a method is about that is no tool, if it is about one thing.
+    pub other: Option<Other<'a>>,
     pub address: IpAddr,
 }
 
@@ -121,6 +123,13 @@ pub struct Tool<'a> {
     pub risk: Risk,
 }
 
+/// A prompt or a resource: limits count it by its upstream and its risk, and none by its name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Other<'a> {
+    pub upstream: &'a str,
+    pub risk: Risk,
+}
+
 impl<'a> Subject<'a> {
     pub fn new(caller: &'a Caller, tool: Option<Tool<'a>>) -> Self {
         Self {
@@ -128,8 +137,22 @@ impl<'a> Subject<'a> {
             caller: caller.id.as_str(),
             employee: caller.principal.employee.as_ref().map(|employee| employee.as_str()),
             tool,
+            other: None,
             address: caller.address,
         }
+    }
+
+    /// The same of a call that is about a prompt or a resource.
+    pub fn about(self, other: Option<Other<'a>>) -> Self {
+        Self { other, ..self }
+    }
+
+    pub(super) fn upstream(&self) -> Option<&'a str> {
+        self.tool.map(|tool| tool.upstream).or(self.other.map(|other| other.upstream))
+    }
+
+    pub(super) fn risk(&self) -> Option<Risk> {
+        self.tool.map(|tool| tool.risk).or(self.other.map(|other| other.risk))
     }
 }
 

@@ -96,6 +96,29 @@ pub enum Target {
     Task(Box<str>),
 }
 
+impl Target {
+    /// The name, URI, template or id.
+    pub fn name(&self) -> &str {
+        match self {
+            Target::Prompt(name)
+            | Target::Resource(name)
+            | Target::Template(name)
+            | Target::Task(name) => name,
+        }
+    }
+
+    /// The same kind of thing under another name.
+    #[must_use]
+    pub fn renamed(self, name: Box<str>) -> Self {
+        match self {
+            Target::Prompt(_) => Target::Prompt(name),
+            Target::Resource(_) => Target::Resource(name),
+            Target::Template(_) => Target::Template(name),
+            Target::Task(_) => Target::Task(name),
+        }
+    }
+}
+
 /// A request about one thing of one server that is no tool: `prompts/get`, `resources/read`,
 /// `resources/subscribe` and `…/unsubscribe`, `completion/complete`, `tasks/…`.
 #[derive(Debug, Clone)]
@@ -103,7 +126,8 @@ pub struct Ask {
     pub method: Method,
     /// As the caller names it on this surface.
     pub target: Target,
-    /// Members of `params` that neither name the target nor are `_meta`.
+    /// Members of `params` that neither name the target nor are `_meta`. The reference of a
+    /// completion, which does name it, is among them: it may hold more than the name.
     pub params: RawMembers,
 }
 

@@ -192,7 +192,7 @@ pub struct HttpFacts {
 pub struct Attempt {
     pub upstream: Arc<str>,
     pub method: Method,
-    /// The upstream's own name of the tool.
+    /// The upstream's own name of the tool or prompt, or the URI of the resource.
     pub tool: Option<Arc<str>>,
     pub version: Option<Version>,
     pub span_id: [u8; 8],
@@ -232,9 +232,10 @@ pub struct Facts {
     pub address: Option<IpAddr>,
     pub port: Option<u16>,
     pub session_hash: Option<[u8; 8]>,
-    /// Tool as records name it, `upstream/tool`; set only for tools of the catalog.
+    /// The tool as records name it, `upstream/tool`, and a prompt or a resource likewise; set only
+    /// for what is in the catalog, and for resources of which the upstream is known.
     pub tool: Option<Arc<str>>,
-    /// Tool as the caller named it; set only for tools of the catalog.
+    /// The same as the caller named it; set only for what he may see.
     pub tool_alias: Option<Arc<str>>,
     /// What the caller asked for where no such tool is to be seen, at most 128 characters.
     pub tool_asked: Option<Box<str>>,

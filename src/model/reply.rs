@@ -78,7 +78,7 @@ pub struct ResultBody {
     pub added_meta: SmallVec<[(&'static str, Bytes); 1]>,
     /// How long a client may keep it, in milliseconds, where it is of a method whose results
     /// say so.
-    pub fresh_ms: Option<u64>,
+    pub fresh_ms: Option<u32>,
 }
 
 impl ResultBody {
@@ -115,20 +115,27 @@ pub struct Shape {
     pub complete: bool,
     /// `structuredContent` is there, and is an object.
     pub structured: Option<bool>,
-    /// The value of `ttlMs`, if that is a number of milliseconds.
-    pub ttl_ms: Option<u64>,
-    /// Whole members, from the key's first quote to the value's end, that only 2026-07-28 has.
+    /// The value of `ttlMs`, if that is a number of milliseconds; more than fits is as much as does.
+    pub ttl_ms: u32,
+    /// Members that only 2026-07-28 has.
     pub modern: SmallVec<[ModernMember; 3]>,
 }
 
-/// A member that only 2026-07-28 has.
+/// A member that only 2026-07-28 has. Documents are shorter than 4 GiB.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ModernMember {
     pub kind: ModernKind,
-    /// From the key's first quote to the value's end.
-    pub span: Range<usize>,
     /// Only such members stand before it.
     pub leading: bool,
+    pub start: u32,
+    pub end: u32,
+}
+
+impl ModernMember {
+    /// From the key's first quote to the value's end.
+    pub fn span(&self) -> Range<usize> {
+        self.start as usize..self.end as usize
+    }
 }
 
 /// Which of them it is.

@@ -14,6 +14,7 @@ use crate::{
     dialect::{jsonrpc, south},
     error::{Code, Error, Next},
     json::{self, Doc, Kind, Value},
+    mcp::rpc,
     model::reply::{Final, ResultBody},
 };
 
@@ -93,6 +94,24 @@ pub(crate) async fn standard_failure(
         return Ok(end);
     }
     Err(by_status(status, headers, upstream, None))
+}
+
+/// A server that finds fault with headers or revision finds it with the gateway, which wrote
+/// them; to the caller that says nothing.
+pub(crate) fn not_ours(end: Final, upstream: &str) -> Result<Final, Error> {
+    let ours = [rpc::HEADER_MISMATCH, rpc::UNSUPPORTED_VERSION].map(i64::from);
+    match end {
+        Final::Error(error) if ours.contains(&error.code) => {
+            let message = format!("`{upstream}` did not take the gateway's own request");
+            let cause = format!(
+                "JSON-RPC error {}: {}",
+                error.code,
+                String::from_utf8_lossy(&error.message).chars().take(300).collect::<String>()
+            );
+            Err(Error::new(Code::Internal, message).with_kind("internal").with_cause(cause))
+        }
+        end => Ok(end),
+    }
 }
 
 /// Whether an error response names the request it answers; one without an id speaks of the

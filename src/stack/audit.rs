@@ -60,7 +60,7 @@ where
     }
 
     fn call(&mut self, permitted: Permitted) -> Self::Future {
-        if permitted.tool.is_none() {
+        if permitted.tool.is_none() && permitted.asked.is_none() {
             return Either::Left(self.inner.call(permitted));
         }
         let risk = permitted.risk();

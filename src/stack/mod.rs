@@ -19,6 +19,7 @@ pub mod audit;
 pub mod continuation;
 pub mod credential;
 pub mod idempotency;
+pub mod naming;
 pub mod policy;
 pub mod principal;
 pub mod rate_limit;
@@ -36,6 +37,7 @@ use self::{
     continuation::ContinuationLayer,
     credential::CredentialLayer,
     idempotency::IdempotencyLayer,
+    naming::NamingLayer,
     policy::PolicyLayer,
     principal::PrincipalLayer,
     rate_limit::{AddressLimitLayer, RateLimitLayer},
@@ -122,6 +124,8 @@ where
     let stack = RateLimitLayer::new(e.limiter.clone()).layer(stack);
     // Wrong arguments cost no quota: whoever repairs them can try again.
     let stack = ValidateLayer::new(e.keys.clone()).layer(stack);
+    // What is stored and recorded below has the server's names, what goes up the caller's.
+    let stack = NamingLayer.layer(stack);
     // Nothing below runs for a call that is not permitted.
     let stack = PolicyLayer::new(e.worlds.clone(), e.upstreams.clone()).layer(stack);
     // From bytes to a call: needs to know the caller, whose session it may be.

@@ -1,7 +1,10 @@
 //! Call → Permitted, or refused: nothing below this layer runs without a permit.
 //!
 //! A tool the caller may not see answers exactly like one that does not exist. Until an
-//! upstream's first listing has ended, this is where a call waits for it.
+//! upstream's first listing has ended, this is where a call waits for it. What is asked of
+//! prompts and resources is decided in `policy/ask.rs`.
+
+mod ask;
 
 use std::{
     future::{Ready, ready},
@@ -23,6 +26,7 @@ use crate::{
         caller::Auth,
         exchange::DecisionKind,
         reply::Reply,
+        server::UpstreamName,
     },
     policy::{ItemIndex, View},
     registry::{Listing, Tool},
@@ -83,11 +87,11 @@ where
             let layer = self.layer.clone();
             return Either::Right(Either::Right(Box::pin(async move {
                 let world = layer.listed(&call).await;
-                let permitted = decide(call, world)?;
+                let permitted = decide(call, world, &layer.upstreams)?;
                 inner.call(permitted).await
             })));
         }
-        match decide(call, world) {
+        match decide(call, world, &self.layer.upstreams) {
             Ok(permitted) => Either::Right(Either::Left(self.inner.call(permitted))),
             Err(error) => Either::Left(ready(Err(error))),
         }
@@ -103,6 +107,10 @@ fn must_wait(world: &World, call: &Call) -> bool {
         Request::List { .. } => pending(&call.surface),
         Request::CallTool(tool) => {
             world.catalog.resolve(&call.surface, &tool.name).is_none() && pending(&call.surface)
+        }
+        Request::Ask(asked) => {
+            let found = ask::find(&world.catalog, &call.surface, &asked.target);
+            found.is_none_or(|found| found.item.is_none()) && pending(&call.surface)
         }
         _ => false,
     }
@@ -138,7 +146,7 @@ impl PolicyLayer {
     }
 }
 
-fn decide(call: Call, world: Arc<World>) -> Result<Permitted, Error> {
+fn decide(call: Call, world: Arc<World>, upstreams: &Upstreams) -> Result<Permitted, Error> {
     let view = view(&call, &world);
     if let Surface::Upstream(name) = &call.surface
         && !world.catalog.knows(name)
@@ -147,17 +155,17 @@ fn decide(call: Call, world: Arc<World>) -> Result<Permitted, Error> {
         return Err(Error::http(Code::NotFound, 404, message));
     }
     call.exchange.facts().policy_revision = Some(world.rules.revision().clone());
-    let Request::CallTool(asked) = &call.request else {
-        let permit = view.permit_listing();
-        unlisted(&call, &world)?;
-        return Ok(Permitted { call, permit, world, tool: None, idempotency_key: None });
+    let asked = match &call.request {
+        Request::CallTool(asked) => asked,
+        Request::Ask(_) => return ask::decide(call, world, &view, upstreams),
+        _ => {
+            let permit = view.permit_listing();
+            unlisted(&call, &world)?;
+            let (tool, asked) = (None, None);
+            return Ok(Permitted { call, permit, world, tool, asked, idempotency_key: None });
+        }
     };
-    if call.caller.names_employees && call.caller.principal.employee.is_none() {
-        let message = "this caller must name the employee in the header SSO-Emp-Id";
-        return Err(
-            Error::http(Code::PermissionDenied, 403, message).with_reason("employee_missing")
-        );
-    }
+    employee_named(&call)?;
     let Some(tool) = world.catalog.resolve(&call.surface, &asked.name).cloned() else {
         never_listed(&call, &world, &asked.name)?;
         call.exchange.facts().tool_asked = Some(asked.name.chars().take(128).collect());
@@ -168,10 +176,21 @@ fn decide(call: Call, world: Arc<World>) -> Result<Permitted, Error> {
     match view.permit(index) {
         Ok(permit) => {
             let tool = Some(tool);
-            Ok(Permitted { call, permit, world, tool, idempotency_key: None })
+            Ok(Permitted { call, permit, world, tool, asked: None, idempotency_key: None })
         }
         Err(refusal) => Err(unknown_tool(&asked.name).with_reason(refusal.reason.as_str())),
     }
+}
+
+/// What acts does so for an employee, where the caller has any.
+fn employee_named(call: &Call) -> Result<(), Error> {
+    if call.caller.names_employees && call.caller.principal.employee.is_none() {
+        let message = "this caller must name the employee in the header SSO-Emp-Id";
+        return Err(
+            Error::http(Code::PermissionDenied, 403, message).with_reason("employee_missing")
+        );
+    }
+    Ok(())
 }
 
 /// Whose eyes the call sees with.
@@ -217,9 +236,17 @@ fn unknown_tool(name: &str) -> Error {
 
 /// A surface whose one upstream was never listed has nothing to list.
 fn unlisted(call: &Call, world: &World) -> Result<(), Error> {
-    let (Request::List { .. }, Surface::Upstream(name)) = (&call.request, &call.surface) else {
-        return Ok(());
+    let Request::List { family, .. } = &call.request else { return Ok(()) };
+    let served = world.catalog.served(&call.surface);
+    let Surface::Upstream(name) = &call.surface else {
+        return ask::advertised(served, family.capability(), family.list_method());
     };
+    never_heard(world, name)?;
+    ask::advertised(served, family.capability(), family.list_method())
+}
+
+/// An upstream that has not answered yet, or never did, has nothing that could be named.
+fn never_heard(world: &World, name: &UpstreamName) -> Result<(), Error> {
     match world.catalog.listing(name) {
         Some(Listing::Never(why)) => Err(unavailable(name.as_str(), why)),
         Some(Listing::Pending) => Err(unavailable(name.as_str(), "it has not answered yet")),
@@ -243,11 +270,8 @@ fn never_listed(call: &Call, world: &World, asked: &str) -> Result<(), Error> {
 }
 
 fn unavailable(upstream: &str, why: &str) -> Error {
-    Error::new(
-        Code::ExternalServiceError,
-        format!("the tools of `{upstream}` are not known: {why}"),
-    )
-    .with_kind("never_listed")
-    .with_advice(true, crate::error::Next::Retry)
-    .from_upstream()
+    Error::new(Code::ExternalServiceError, format!("what `{upstream}` has is not known: {why}"))
+        .with_kind("never_listed")
+        .with_advice(true, crate::error::Next::Retry)
+        .from_upstream()
 }

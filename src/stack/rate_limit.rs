@@ -165,7 +165,11 @@ fn subject(permitted: &Permitted) -> Subject<'_> {
         }),
         _ => None,
     };
-    Subject::new(&permitted.call.caller, tool)
+    let other = permitted
+        .asked
+        .as_ref()
+        .map(|asked| limit::Other { upstream: asked.upstream.as_str(), risk: permitted.risk() });
+    Subject::new(&permitted.call.caller, tool).about(other)
 }
 
 fn sentence(exceeded: &Exceeded) -> String {

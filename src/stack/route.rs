@@ -14,7 +14,7 @@ use tower::{Layer, Service};
 
 use super::stage::{Permitted, Routed, SouthRequest, Upstreams, publishes_key};
 use crate::{
-    dialect::{SERVER_INFO_MEMBER, streamable_http, streamable_http_session},
+    dialect::{SERVER_INFO_MEMBER, south, streamable_http, streamable_http_session},
     error::{Code, Error},
     mcp::rpc,
     model::{
@@ -72,7 +72,7 @@ where
 
     fn call(&mut self, permitted: Permitted) -> Self::Future {
         match &permitted.call.request {
-            Request::CallTool(_) => match self.route(permitted) {
+            Request::CallTool(_) | Request::Ask(_) => match self.route(permitted) {
                 Ok(routed) => Either::Right(self.inner.call(routed)),
                 Err(error) => Either::Left(ready(Err(error))),
             },
@@ -83,23 +83,35 @@ where
 
 impl<S> Router<S> {
     fn route(&self, permitted: Permitted) -> Result<Routed, Error> {
-        let lost = || Error::new(Code::Internal, "the call lost its tool on the way");
-        let Permitted { call, permit, tool, idempotency_key, .. } = permitted;
-        let tool = tool.ok_or_else(lost)?;
-        let Request::CallTool(asked) = call.request else { return Err(lost()) };
-        let upstream = self.upstreams.get(tool.upstream_index).ok_or_else(lost)?.clone();
+        let lost = || Error::new(Code::Internal, "the call lost what it is about on the way");
+        let Permitted { call, permit, tool, asked, idempotency_key, .. } = permitted;
+        let owner = match (&tool, &asked) {
+            (Some(tool), _) => tool.upstream_index,
+            (None, Some(asked)) => asked.upstream_index,
+            (None, None) => return Err(lost()),
+        };
+        let upstream = self.upstreams.get(owner).ok_or_else(lost)?.clone();
         let policy = permit.policy().ok_or_else(lost)?;
-        let (timeout, max_time) = (policy.timeout, policy.max_time);
+        let timeout = policy.timeout.unwrap_or(upstream.timeout);
+        let max_time = policy.max_time.unwrap_or(upstream.max_time);
+        let request = match (call.request, tool, asked) {
+            (Request::CallTool(call), Some(tool), _) => SouthRequest::CallTool {
+                timeout,
+                max_time,
+                tool,
+                arguments: call.arguments,
+                others: call.others,
+            },
+            (Request::Ask(ask), _, Some(asked)) => {
+                let ask = Box::new(south::renamed(*ask, asked.own));
+                SouthRequest::Ask { ask, timeout, max_time }
+            }
+            _ => return Err(lost()),
+        };
         Ok(Routed {
             exchange: call.exchange,
             caller: Some(call.caller),
-            request: SouthRequest::CallTool {
-                timeout: timeout.unwrap_or(upstream.timeout),
-                max_time: max_time.unwrap_or(upstream.max_time),
-                tool,
-                arguments: asked.arguments,
-                others: asked.others,
-            },
+            request,
             upstream,
             dialect: Some(call.dialect),
             client: call.client,

@@ -34,7 +34,7 @@ use crate::{
         trace::TraceContext,
     },
     policy::{self, ItemPolicy, Permit, View},
-    registry::{Catalog, Tool},
+    registry::{Catalog, Item, Tool},
     upstream::Cluster,
 };
 
@@ -194,6 +194,19 @@ pub type Upstreams = Arc<[Arc<Upstream>]>;
 
 // === Stages ===
 
+/// What an `Ask` is about, now that it is known whose it is.
+#[derive(Debug, Clone)]
+pub struct Asked {
+    /// What the catalog has under the name. A resource need not be listed: a template has more
+    /// expansions than anybody lists.
+    pub item: Option<Arc<Item>>,
+    pub upstream: UpstreamName,
+    /// Position of its upstream in the configuration.
+    pub upstream_index: usize,
+    /// As its upstream names it.
+    pub own: Box<str>,
+}
+
 /// A call that policy let through.
 pub struct Permitted {
     pub call: Call,
@@ -201,6 +214,8 @@ pub struct Permitted {
     pub world: Arc<World>,
     /// The tool of a `tools/call`, and of no other method.
     pub tool: Option<Arc<Tool>>,
+    /// What an `Ask` is about, and of no other method.
+    pub asked: Option<Asked>,
     /// The key that makes the call happen once, if it has one: where it is an argument that only
     /// the gateway knows, set by `validate`, which takes it out; else by `idempotency`.
     pub idempotency_key: Option<Box<str>>,

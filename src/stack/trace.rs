@@ -231,11 +231,14 @@ impl Closing for Closer {
 
 /// A failure is logged once, here, and only if it is somebody's to act on.
 fn log(facts: &Facts, outcome: Outcome) {
+    // A URI may hold what belongs into no log.
+    let named = matches!(facts.method, Some(Method::CallTool | Method::GetPrompt));
+    let tool = facts.tool.as_deref().filter(|_| named).unwrap_or_default();
     let fields = || {
         (
             facts.trace.trace_id_hex(),
             facts.code.map_or("", |code| code.as_str()),
-            facts.tool.as_deref().unwrap_or_default(),
+            tool,
             facts.cause.as_deref().unwrap_or_default(),
         )
     };

@@ -97,10 +97,17 @@ pub(super) fn http_version(version: http::Version) -> &'static str {
     }
 }
 
+/// What a call is about, where that may stand in a span's name and on a metric: the name of a tool
+/// or of a prompt, and never a URI.
+pub(super) fn named(method: Method, target: Option<&str>) -> Option<&str> {
+    target.filter(|_| matches!(method, Method::CallTool | Method::GetPrompt))
+}
+
 /// Labels of both operation histograms, as they are looked up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Operation<'a> {
     pub method: Method,
+    /// Or the prompt.
     pub tool: Option<&'a str>,
     pub version: Option<Version>,
     pub http: Option<http::Version>,
@@ -132,7 +139,7 @@ impl<'a> Operation<'a> {
     pub fn of_exchange(facts: &'a Facts, tenant: Option<&'a str>) -> Self {
         Operation {
             method: facts.method.unwrap_or(Method::Other),
-            tool: facts.tool_alias.as_deref(),
+            tool: named(facts.method.unwrap_or(Method::Other), facts.tool_alias.as_deref()),
             version: facts.dialect.and_then(|dialect| dialect.version()),
             http: facts.http.map(|http| http.version),
             rpc_code: facts.rpc_code.map(|code| Some(code).filter(|code| is_known(*code))),
@@ -148,7 +155,7 @@ impl<'a> Operation<'a> {
     pub fn of_attempt(attempt: &'a Attempt, facts: &Facts, tenant: Option<&'a str>) -> Self {
         Operation {
             method: attempt.method,
-            tool: attempt.tool.as_deref(),
+            tool: named(attempt.method, attempt.tool.as_deref()),
             version: attempt.version,
             http: attempt.http_version,
             rpc_code: attempt.rpc_code.map(|code| Some(code).filter(|code| is_known(*code))),
@@ -232,7 +239,10 @@ impl Labels for OwnedOperation {
             give(attribute::GEN_AI_OPERATION_NAME, EXECUTE_TOOL);
         }
         if let Some(tool) = parts.tool {
-            give(attribute::GEN_AI_TOOL_NAME, tool);
+            match parts.method {
+                Method::GetPrompt => give(attribute::GEN_AI_PROMPT_NAME, tool),
+                _ => give(attribute::GEN_AI_TOOL_NAME, tool),
+            }
         }
         if let Some(version) = parts.version {
             give(attribute::MCP_PROTOCOL_VERSION, version.as_str());

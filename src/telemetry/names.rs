@@ -17,6 +17,7 @@ pub mod attribute {
     pub const CLIENT_PORT: &str = "client.port";
     pub const ERROR_TYPE: &str = "error.type";
     pub const GEN_AI_OPERATION_NAME: &str = "gen_ai.operation.name";
+    pub const GEN_AI_PROMPT_NAME: &str = "gen_ai.prompt.name";
     pub const GEN_AI_TOOL_CALL_ID: &str = "gen_ai.tool.call.id";
     pub const GEN_AI_TOOL_NAME: &str = "gen_ai.tool.name";
     pub const HTTP_REQUEST_METHOD: &str = "http.request.method";
@@ -25,6 +26,7 @@ pub mod attribute {
     pub const JSONRPC_REQUEST_ID: &str = "jsonrpc.request.id";
     pub const MCP_METHOD_NAME: &str = "mcp.method.name";
     pub const MCP_PROTOCOL_VERSION: &str = "mcp.protocol.version";
+    pub const MCP_RESOURCE_URI: &str = "mcp.resource.uri";
     pub const MCP_SESSION_ID: &str = "mcp.session.id";
     pub const NETWORK_PROTOCOL_NAME: &str = "network.protocol.name";
     pub const NETWORK_PROTOCOL_VERSION: &str = "network.protocol.version";

@@ -14,7 +14,7 @@ use tokio::time::Instant;
 
 use super::{
     env::Limits,
-    labels::{ErrorType, http_version},
+    labels::{ErrorType, http_version, named},
     names::{EXECUTE_TOOL, SERVICE, attribute},
 };
 use crate::{
@@ -105,7 +105,7 @@ impl Spans<'_> {
             id: trace.span_id,
             parent,
             kind: SpanKind::Server,
-            name: name(method, facts.tool_alias.as_deref()),
+            name: name(method, named(method, facts.tool_alias.as_deref())),
             links: [link, trace.link],
             attributes: self.server_attributes(method),
             status: status(facts.outcome, false),
@@ -125,7 +125,7 @@ impl Spans<'_> {
         it.maybe(attribute::JSONRPC_REQUEST_ID, facts.rpc_id.as_deref().and_then(rpc_id));
         it.maybe(attribute::RPC_RESPONSE_STATUS_CODE, facts.rpc_code.map(|code| code.to_string()));
         it.error(ErrorType::of_exchange(facts));
-        it.tool(method, facts.tool_alias.as_deref());
+        it.target(method, facts.tool_alias.as_deref());
         it.network(facts.http.map(|http| http.version));
         self.client_address(&mut it);
         it.maybe(attribute::PRINCIPAL_HASH, facts.employee_hash.map(|hash| hash.to_string()));
@@ -152,7 +152,7 @@ impl Spans<'_> {
             id: attempt.span_id,
             parent: Some((self.facts.trace.span_id, false)),
             kind: SpanKind::Client,
-            name: name(attempt.method, attempt.tool.as_deref()),
+            name: name(attempt.method, named(attempt.method, attempt.tool.as_deref())),
             links: [None, None],
             attributes: self.client_attributes(attempt, error),
             status: status(Some(attempt.outcome), error.is_some()),
@@ -169,7 +169,7 @@ impl Spans<'_> {
         let rpc_code = attempt.rpc_code.map(|code| code.to_string());
         it.maybe(attribute::RPC_RESPONSE_STATUS_CODE, rpc_code);
         it.error(error);
-        it.tool(attempt.method, attempt.tool.as_deref());
+        it.target(attempt.method, attempt.tool.as_deref());
         it.network(attempt.http_version);
         if let Some((address, port)) = &attempt.server {
             it.add(attribute::SERVER_ADDRESS, address.to_string());
@@ -191,7 +191,8 @@ impl Spans<'_> {
         let facts = self.facts;
         it.maybe(attribute::TENANT, facts.tenant.as_ref().map(|tenant| tenant.as_str()));
         it.maybe(attribute::RISK, facts.risk.map(|risk| risk.as_str()));
-        it.maybe(attribute::GEN_AI_TOOL_CALL_ID, facts.call_id.map(ids::uuid_text));
+        let call_id = facts.call_id.filter(|_| facts.method == Some(Method::CallTool));
+        it.maybe(attribute::GEN_AI_TOOL_CALL_ID, call_id.map(ids::uuid_text));
         it.maybe(attribute::ARGS_HASH, facts.args_hash.map(|hash| hash.to_string()));
         it.maybe(attribute::RESULT_REF, facts.result_ref.map(|digest| digest.to_string()));
         it.maybe(attribute::SERVER_KEY, facts.server_key.as_deref());
@@ -288,10 +289,17 @@ impl Attributes {
         }
     }
 
-    fn tool(&mut self, method: Method, tool: Option<&str>) {
-        self.maybe(attribute::GEN_AI_TOOL_NAME, tool);
-        if method == Method::CallTool {
-            self.add(attribute::GEN_AI_OPERATION_NAME, EXECUTE_TOOL);
+    fn target(&mut self, method: Method, target: Option<&str>) {
+        match method {
+            Method::CallTool => {
+                self.maybe(attribute::GEN_AI_TOOL_NAME, target);
+                self.add(attribute::GEN_AI_OPERATION_NAME, EXECUTE_TOOL);
+            }
+            Method::GetPrompt => self.maybe(attribute::GEN_AI_PROMPT_NAME, target),
+            Method::ReadResource | Method::Subscribe | Method::Unsubscribe => {
+                self.maybe(attribute::MCP_RESOURCE_URI, target.map(public_uri));
+            }
+            _ => {}
         }
     }
 
@@ -332,12 +340,23 @@ pub(super) fn scope() -> InstrumentationScope {
     InstrumentationScope::builder(SERVICE).with_version(env!("CARGO_PKG_VERSION")).build()
 }
 
-/// Method and target; a tool that is not in the catalog has no name here.
-fn name(method: Method, tool: Option<&str>) -> String {
-    match tool {
-        Some(tool) if method == Method::CallTool => format!("{} {tool}", method.as_str()),
-        _ => method.as_str().to_owned(),
+/// Method and target; what is not in the catalog has no name here.
+fn name(method: Method, target: Option<&str>) -> String {
+    match target {
+        Some(target) => format!("{} {target}", method.as_str()),
+        None => method.as_str().to_owned(),
     }
+}
+
+/// A URI without who and what else it may name: user information, query and fragment are gone.
+fn public_uri(uri: &str) -> String {
+    let end = uri.find(['?', '#']).unwrap_or(uri.len());
+    let uri = &uri[..end];
+    let Some((scheme, rest)) = uri.split_once("://") else { return uri.to_owned() };
+    let path = rest.find('/').unwrap_or(rest.len());
+    let (authority, path) = rest.split_at(path);
+    let host = authority.rsplit_once('@').map_or(authority, |(_, host)| host);
+    format!("{scheme}://{host}{path}")
 }
 
 fn status(outcome: Option<Outcome>, is_error: bool) -> Status {
@@ -374,5 +393,23 @@ fn cut(attribute: &mut KeyValue, limit: usize) {
     {
         let kept = text.as_str()[..end].to_owned();
         attribute.value = kept.into();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_uri_in_a_span_names_nobody_and_asks_nothing() {
+        for (uri, shown) in [
+            ("file:///a/b", "file:///a/b"),
+            ("up+https://u:p@h:1/a?token=t#f", "up+https://h:1/a"),
+            ("https://u@h", "https://h"),
+            ("urn:a@b?c", "urn:a@b"),
+            ("https://h/a@b", "https://h/a@b"),
+        ] {
+            assert_eq!(public_uri(uri), shown);
+        }
     }
 }

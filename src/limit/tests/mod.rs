@@ -66,6 +66,7 @@ pub(super) fn employee(id: &str) -> Subject<'_> {
         caller: "gateway",
         employee: Some(id),
         tool: Some(tool("crm/find", "crm", Risk::ReadLow)),
+        other: None,
         address: address(1),
     }
 }

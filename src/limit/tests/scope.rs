@@ -69,6 +69,19 @@ fn a_call_meets_the_limits_that_are_about_it() {
 }
 
 #[test]
+fn a_prompt_or_a_resource_meets_limits_that_name_no_tools() {
+    let limiter = limiter(specs());
+    let check = |upstream, risk, ids: &[&str]| {
+        let subject = Subject { tool: None, ..employee("E1") };
+        let subject = subject.about(Some(Other { upstream, risk }));
+        assert_eq!(met(&limiter, &subject), ids, "{upstream} {risk:?}");
+    };
+    check("crm", Risk::ReadLow, &["acme", "all", "crm"]);
+    check("crm", Risk::WriteHigh, &["acme", "all", "crm", "writes"]);
+    check("hr", Risk::ReadLow, &["acme", "all"]);
+}
+
+#[test]
 fn globs_mean_what_they_mean_in_rules() {
     for (glob, hits, misses) in [
         ("crm/contacts.get", &["crm/contacts.get"][..], &["crm/contacts.gets"][..]),

@@ -243,7 +243,7 @@ impl Front {
         exchange.facts().dialect = Some(dialect);
         let layer = self.layer.clone();
         let caller = self.caller.clone();
-        let is_call = matches!(request, Request::CallTool(_));
+        let is_call = matches!(request, Request::CallTool(_) | Request::Ask(_));
         let active = layer.telemetry.metrics().enter(request.method());
         let client =
             Client { capabilities: session.capabilities, log_level: None, session: session.nonce };

@@ -31,6 +31,7 @@ use crate::{
     dialect::{
         header_value,
         south::{self, Outbound, Speech},
+        streamable_http,
     },
     error::{Code, Error},
     mcp::{Method, Version, header, meta},
@@ -106,6 +107,7 @@ where
     S: Service<Hop, Response = Response<Body>, Error = Error> + Clone + Send + Sync + 'static,
     S::Future: Send,
 {
+    let is_own = routed.caller.is_none();
     let (request, hop) = write(routed)?;
     // Dropped with the call, it tells a server of the handshake era that nobody waits.
     let give_up = GiveUp::new(&request, &hop, &inner);
@@ -123,6 +125,8 @@ where
         Ok(Read::End(end)) => {
             give_up.disarm();
             request.close(Ok(&end));
+            // Discovery learns from such an answer how the server speaks.
+            let end = if is_own { end } else { answer::not_ours(end, name)? };
             Ok(Reply { headers: smallvec::SmallVec::new(), content: Content::Final(end) })
         }
         Ok(Read::Stream(events)) => {
@@ -241,6 +245,12 @@ fn write(routed: Routed) -> Result<(Request, Hop), Error> {
         exchange, caller, upstream, request, dialect, meta, idempotency_key, headers, ..
     } = routed;
     let speech = speech(&upstream, &request)?;
+    if speech == Speech::Lite
+        && let SouthRequest::Ask { ask, .. } = &request
+    {
+        // Its dialect has nothing but tools.
+        return Err(streamable_http::unserved(ask.method.as_str()));
+    }
     let id = NEXT_ID.fetch_add(1, Ordering::Relaxed);
     let (method, tool, timeout, max_time) = match &request {
         SouthRequest::CallTool { tool, timeout, max_time, .. } => {
@@ -261,7 +271,10 @@ fn write(routed: Routed) -> Result<(Request, Hop), Error> {
         facts.attempts.push(Attempt {
             upstream: upstream.name.shared(),
             method,
-            tool: tool.as_ref().map(|tool| tool.name().clone()),
+            tool: match &request {
+                SouthRequest::Ask { ask, .. } => Some(ask.target.name().into()),
+                _ => tool.as_ref().map(|tool| tool.name().clone()),
+            },
             version: match speech {
                 Speech::Modern(version) | Speech::Legacy(version) => Some(version),
                 Speech::Lite => None,
@@ -295,6 +308,10 @@ fn write(routed: Routed) -> Result<(Request, Hop), Error> {
         method,
         tool: tool.as_ref().map(|tool| &**tool.name()),
         arguments,
+        target: match &request {
+            SouthRequest::Ask { ask, .. } => Some(&ask.target),
+            _ => None,
+        },
         others,
         cursor,
         meta: &meta,

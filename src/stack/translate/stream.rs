@@ -174,7 +174,9 @@ pub(super) fn relay(request: Request, events: Events, give_up: GiveUp) -> ReplyS
             give_up.disarm();
         }
         relay.request.close(step.as_ref());
-        Some((Event::End(step), relay))
+        let name = relay.request.upstream.name.as_str();
+        let end = step.and_then(|end| answer::not_ours(end, name));
+        Some((Event::End(end), relay))
     }))
 }
 

@@ -1,0 +1,166 @@
+//! What is asked of prompts, resources and templates: found in the catalog, and decided.
+//!
+//! What policy hides answers exactly like what does not exist. A resource need not be listed;
+//! then the rules decide on its URI.
+
+use std::sync::Arc;
+
+use super::{employee_named, never_heard, never_listed};
+use crate::{
+    dialect::{north, streamable_http},
+    error::{Code, Error},
+    mcp::{Family, Method, Served, rpc},
+    model::{
+        call::{Ask, Call, Request, Surface, Target},
+        exchange::{DecisionKind, NorthDialect},
+    },
+    policy::{ItemIndex, Permit, Refusal, View},
+    registry::{Catalog, Item},
+    stack::stage::{Asked, Permitted, Upstreams, World},
+};
+
+/// The most that an error or a record repeats of what was asked for, in characters.
+const SHOWN: usize = 128;
+
+/// Decides a call about a prompt, a resource or a template.
+pub(super) fn decide(
+    call: Call,
+    world: Arc<World>,
+    view: &Arc<View>,
+    upstreams: &Upstreams,
+) -> Result<Permitted, Error> {
+    let Request::Ask(ask) = &call.request else {
+        return Err(Error::new(Code::Internal, "a call was decided as what it is not"));
+    };
+    let (method, needed) = (ask.method, needed(ask.method));
+    if let Surface::Upstream(name) = &call.surface {
+        never_heard(&world, name)?;
+    }
+    advertised(world.catalog.served(&call.surface), needed, method)?;
+    employee_named(&call)?;
+    let Some(asked) = find(&world.catalog, &call.surface, &ask.target) else {
+        if let Target::Prompt(name) = &ask.target {
+            never_listed(&call, &world, name)?;
+        }
+        call.exchange.facts().tool_asked = Some(shown(ask));
+        return Err(unknown(ask, call.dialect).with_reason("unknown_item"));
+    };
+    let upstream = upstreams.get(asked.upstream_index);
+    let upstream = upstream.ok_or_else(|| {
+        Error::new(Code::Internal, "the catalog names an upstream that is not configured")
+    })?;
+    let permit = match &asked.item {
+        Some(item) => view.permit(ItemIndex::new(item.index)),
+        None => view.permit_uri(asked.upstream.as_str(), &asked.own),
+    };
+    {
+        let mut facts = call.exchange.facts();
+        facts.server_key = Some(upstream.server_key.clone());
+        facts.upstream = Some(asked.upstream.shared());
+        // The record alone tells a hidden resource from one that does not exist.
+        facts.tool = Some(match &asked.item {
+            Some(item) => item.qualified.clone(),
+            None => format!("{}/{}", asked.upstream, asked.own).into(),
+        });
+    }
+    match permit {
+        Ok(permit) => {
+            note_permit(&call, ask, &permit);
+            // The surface has it, this one of its upstreams has not: it is asked nothing that
+            // it did not declare.
+            advertised(upstream.served(), needed, method)?;
+            let (tool, asked) = (None, Some(asked));
+            Ok(Permitted { call, permit, world, tool, asked, idempotency_key: None })
+        }
+        Err(refusal) => {
+            note_refusal(&call, view, asked.item.as_deref(), &refusal);
+            Err(unknown(ask, call.dialect).with_reason(refusal.reason.as_str()))
+        }
+    }
+}
+
+/// What a caller means by a target on its surface; nothing where the name is nobody's.
+pub(super) fn find(catalog: &Catalog, surface: &Surface, target: &Target) -> Option<Asked> {
+    let listed = |family, name: &str| {
+        catalog.item(surface, family, name).map(|item| Asked {
+            upstream: item.upstream.clone(),
+            upstream_index: item.upstream_index,
+            own: (*item.own).into(),
+            item: Some(item.clone()),
+        })
+    };
+    match target {
+        Target::Prompt(name) => listed(Family::Prompts, name),
+        // What has no blanks to fill in can be completed too, if it is listed.
+        Target::Template(text) => {
+            listed(Family::Templates, text).or_else(|| listed(Family::Resources, text))
+        }
+        Target::Resource(uri) => {
+            let (upstream_index, own, item) = catalog.resource(surface, uri)?;
+            let (upstream, _) = catalog.listings(&Surface::Aggregate).nth(upstream_index)?;
+            let (item, upstream) = (item.cloned(), upstream.clone());
+            Some(Asked { item, upstream, upstream_index, own: own.into() })
+        }
+        // A task is in no catalog.
+        Target::Task(_) => None,
+    }
+}
+
+/// Refuses a method behind a capability that was not declared.
+pub(super) fn advertised(served: Served, needed: Served, method: Method) -> Result<(), Error> {
+    if served.contains(needed) { Ok(()) } else { Err(streamable_http::unserved(method.as_str())) }
+}
+
+/// What a server declares that has the method.
+fn needed(method: Method) -> Served {
+    match method {
+        Method::GetPrompt => Served::PROMPTS,
+        Method::ReadResource => Served::RESOURCES,
+        Method::Subscribe | Method::Unsubscribe => Served::SUBSCRIBE,
+        Method::Complete => Served::COMPLETIONS,
+        Method::GetTask | Method::UpdateTask | Method::CancelTask => Served::TASKS,
+        _ => Served::NONE,
+    }
+}
+
+fn note_permit(call: &Call, ask: &Ask, permit: &Permit) {
+    let mut facts = call.exchange.facts();
+    facts.risk = permit.policy().map(|policy| policy.risk);
+    if let Some(decision) = permit.decision() {
+        facts.decision = Some(decision.kind);
+        facts.reason = Some(decision.reason.as_str());
+        facts.rules.extend(decision.rule.map(|rule| rule.id.clone()));
+    }
+    facts.admitted = true;
+    facts.tool_alias = Some(ask.target.name().into());
+}
+
+fn note_refusal(call: &Call, view: &View, item: Option<&Item>, refusal: &Refusal) {
+    let mut facts = call.exchange.facts();
+    facts.risk =
+        item.and_then(|item| view.item(ItemIndex::new(item.index))).map(|policy| policy.risk);
+    facts.decision = Some(DecisionKind::Hide);
+    facts.reason = Some(refusal.reason.as_str());
+    facts.rules.extend(refusal.rule.clone());
+}
+
+fn shown(ask: &Ask) -> Box<str> {
+    ask.target.name().chars().take(SHOWN).collect()
+}
+
+/// What both the unknown and the hidden answer. The two must stay alike to the byte.
+fn unknown(ask: &Ask, dialect: NorthDialect) -> Error {
+    let shown = shown(ask);
+    let what = match &ask.target {
+        Target::Prompt(_) => "unknown prompt",
+        Target::Template(_) => "unknown resource template",
+        Target::Task(_) => "unknown task",
+        Target::Resource(uri) => {
+            let code = north::not_found_code(dialect);
+            let error =
+                Error::protocol(Code::NotFound, code, 200, format!("resource not found: {shown}"));
+            return error.with_data(north::not_found_data(uri));
+        }
+    };
+    Error::protocol(Code::NotFound, rpc::INVALID_PARAMS, 200, format!("{what}: {shown}"))
+}
