@@ -124,10 +124,11 @@ fn pending<'a>(world: &'a World, call: &'a Call) -> impl Iterator<Item = &'a Ups
         Request::CallTool(tool) => {
             catalog.resolve(&call.surface, &tool.name).is_none().then_some(Some(Family::Tools))
         }
-        Request::Ask(asked) => ask::family(&asked.target).filter(|_| {
+        Request::Ask(asked) => {
             let found = ask::find(catalog, &call.surface, &asked.target);
-            found.is_none_or(|found| found.item.is_none())
-        }).map(Some),
+            let listed = found.is_some_and(|found| found.item.is_some());
+            (!listed).then_some(Some(ask::family(&asked.target)))
+        }
         // What is declared now is all that a client will ever ask for.
         Request::Initialize { .. } | Request::Discover => Some(None),
         _ => None,

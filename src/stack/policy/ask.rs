@@ -80,13 +80,13 @@ pub(super) fn decide(
 }
 
 /// The family that a target is one of; a task is one of the tool that it was made of.
-pub(super) fn family(target: &Target) -> Option<Family> {
-    Some(match target {
+pub(super) fn family(target: &Target) -> Family {
+    match target {
         Target::Prompt(_) => Family::Prompts,
         Target::Resource(_) => Family::Resources,
         Target::Template(_) => Family::Templates,
         Target::Task(_) => Family::Tools,
-    })
+    }
 }
 
 /// What a caller means by a target on its surface; nothing where the name is nobody's.
