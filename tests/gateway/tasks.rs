@@ -28,7 +28,7 @@ rules:
 ---
 version: hangu/v1
 kind: Tools
-upstreams: { up: { default: { risk: read_low }, tools: { slow: { risk: write_low } } } }
+upstreams: { up: { default: { risk: read_low }, tools: { slow: { risk: write_low, idempotency: optional } } } }
 ---
 version: hangu/v1
 kind: Directory

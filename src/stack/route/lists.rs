@@ -37,7 +37,8 @@ const CARRIED: Served = Served::from_bits(
         | Served::PROMPTS.bits()
         | Served::RESOURCES.bits()
         | Served::COMPLETIONS.bits()
-        | Served::LOGGING.bits(),
+        | Served::LOGGING.bits()
+        | Served::TASKS.bits(),
 );
 
 /// The longest place that a cursor holds in full, in bytes; of a longer one a digest.
@@ -61,6 +62,9 @@ pub(super) fn declared(catalog: &Catalog, surface: &Surface, dialect: NorthDiale
     if dialect == NorthDialect::Modern {
         // A stateless client asks for log messages with each request.
         served = served.without(Served::LOGGING);
+    } else {
+        // What became of a call is seen through for the others.
+        served = served.without(Served::TASKS);
     }
     if NOTICES {
         // Of changes of the rules too, so whatever the upstream says.
