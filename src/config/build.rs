@@ -8,9 +8,9 @@ use std::{
 };
 
 use super::{
-    Admin, Audit, Config, Drain, Edge, Errors, Idempotency, Sessions, Telemetry, Tls,
+    Admin, Audit, Config, Drain, Edge, Errors, Idempotency, Lists, Sessions, Telemetry, Tls,
     ToolsCallErrors, Trace, TraceTrust, callers,
-    raw::{RawConfig, RawEdge, RawIdempotency, RawTls},
+    raw::{RawConfig, RawEdge, RawIdempotency, RawLists, RawTls},
     secret::Vault,
     upstreams,
 };
@@ -72,6 +72,8 @@ pub(super) fn build(raw: RawConfig, folder: &Path, env: Env<'_>, faults: &mut Fa
         },
         edge: build_edge(raw.edge, faults),
         idempotency: build_idempotency(raw.idempotency, faults),
+        names: raw.names.unwrap_or_default(),
+        lists: build_lists(raw.lists, faults),
     }
 }
 
@@ -136,6 +138,13 @@ fn build_idempotency(raw: RawIdempotency, faults: &mut Faults) -> Idempotency {
         ttl: within(raw.ttl, 86_400 * SECOND, SECOND..=MAX_LIFE, faults),
         wait: within(raw.wait, 2 * SECOND, Duration::ZERO..=60 * SECOND, faults),
         max_body: size(raw.max_body, 256 << 10, faults),
+    }
+}
+
+fn build_lists(raw: RawLists, faults: &mut Faults) -> Lists {
+    Lists {
+        page_size: within(raw.page_size, 1_000, 1..=100_000, faults),
+        wait: within(raw.wait, 20 * SECOND, Duration::ZERO..=MAX_WAIT, faults),
     }
 }
 

@@ -25,6 +25,8 @@ use crate::{
     },
 };
 
+pub use crate::registry::Names;
+
 pub use crate::model::template::{HeaderSource, HeaderTemplate, Part, TemplateFault};
 pub use load::{Loaded, Places, process_env};
 pub use net::{Network, Origin};
@@ -55,6 +57,9 @@ pub struct Config {
     pub drain: Drain,
     pub edge: Edge,
     pub idempotency: Idempotency,
+    /// How tools and prompts are named where every upstream's stand side by side.
+    pub names: Names,
+    pub lists: Lists,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -203,6 +208,14 @@ pub struct Edge {
     pub body_timeout: Duration,
     pub max_connections: usize,
     pub max_body: u64,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Lists {
+    /// Entries of a page.
+    pub page_size: usize,
+    /// How long a list waits for upstreams that were never listed.
+    pub wait: Duration,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

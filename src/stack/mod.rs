@@ -44,7 +44,7 @@ use self::{
     respond::{RespondLayer, ToolsCallErrors},
     route::RouteLayer,
     session::{SessionLayer, Sessions},
-    stage::{Routed, Upstreams, Worlds},
+    stage::{ListConfig, Routed, Upstreams, Worlds},
     translate::{
         Cancels,
         northbound::{NorthboundConfig, NorthboundLayer},
@@ -59,7 +59,8 @@ use crate::{
     error::Error,
     idempotency::Replays,
     identity::{
-        api_key::Callers, session::Sessions as ClientSessions, sso::Directory, state::States,
+        api_key::Callers, cursor::Cursors, session::Sessions as ClientSessions, sso::Directory,
+        state::States,
     },
     limit::Limiter,
     model::reply::Reply,
@@ -77,6 +78,7 @@ pub struct Engines {
     pub client_sessions: Arc<ClientSessions>,
     /// Of servers that asked something, on its way through clients.
     pub states: Arc<States>,
+    pub cursors: Arc<Cursors>,
     pub cancels: Arc<Cancels>,
     pub worlds: Arc<Worlds>,
     pub upstreams: Upstreams,
@@ -88,6 +90,7 @@ pub struct Engines {
     pub sessions: Arc<Sessions>,
     pub telemetry: Arc<Telemetry>,
     pub northbound: NorthboundConfig,
+    pub lists: ListConfig,
     pub tools_call_errors: ToolsCallErrors,
 }
 
@@ -115,7 +118,8 @@ where
     let bottom = lower(e, terminal);
     // From the inside out. A server's own state leaves the gateway sealed and comes back opened.
     let stack = ContinuationLayer::new(e.states.clone(), e.clock.clone()).layer(bottom);
-    let stack = RouteLayer::new(e.upstreams.clone()).layer(stack);
+    let stack = RouteLayer::new(e.upstreams.clone(), e.cursors.clone(), e.lists, e.clock.clone())
+        .layer(stack);
     // The last thing before a call leaves: its intent is on disk.
     let stack = AuditLayer::new(e.audit.clone()).layer(stack);
     // A replay ends here: it reaches no upstream and leaves no second intent.
@@ -127,7 +131,7 @@ where
     // What is stored and recorded below has the server's names, what goes up the caller's.
     let stack = NamingLayer.layer(stack);
     // Nothing below runs for a call that is not permitted.
-    let stack = PolicyLayer::new(e.worlds.clone(), e.upstreams.clone()).layer(stack);
+    let stack = PolicyLayer::new(e.worlds.clone(), e.upstreams.clone(), e.lists.wait).layer(stack);
     // From bytes to a call: needs to know the caller, whose session it may be.
     let stack = NorthboundLayer::new(
         e.northbound.clone(),

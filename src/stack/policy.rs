@@ -20,7 +20,7 @@ use tower::{Layer, Service};
 use super::stage::{BoxFuture, Permitted, Upstreams, World, Worlds};
 use crate::{
     error::{Code, Error},
-    mcp::rpc,
+    mcp::{Family, rpc},
     model::{
         call::{Call, Request, Surface},
         caller::Auth,
@@ -37,11 +37,13 @@ use crate::{
 pub struct PolicyLayer {
     worlds: Arc<Worlds>,
     upstreams: Upstreams,
+    /// How long a call waits for first listings, all of them together.
+    wait: Duration,
 }
 
 impl PolicyLayer {
-    pub fn new(worlds: Arc<Worlds>, upstreams: Upstreams) -> Self {
-        Self { worlds, upstreams }
+    pub fn new(worlds: Arc<Worlds>, upstreams: Upstreams, wait: Duration) -> Self {
+        Self { worlds, upstreams, wait }
     }
 }
 
@@ -100,41 +102,45 @@ where
 
 /// Whether the call's answer depends on a listing whose first attempt is still under way.
 fn must_wait(world: &World, call: &Call) -> bool {
-    let pending = |surface: &Surface| {
-        world.catalog.listings(surface).any(|(_, listing)| *listing == Listing::Pending)
-    };
-    match &call.request {
-        Request::List { .. } => pending(&call.surface),
+    pending(world, call).next().is_some()
+}
+
+/// The upstreams on whose first listing the call's answer depends.
+fn pending<'a>(world: &'a World, call: &'a Call) -> impl Iterator<Item = &'a UpstreamName> {
+    let catalog = &world.catalog;
+    let family = match &call.request {
+        Request::List { family, .. } => Some(Some(*family)),
         Request::CallTool(tool) => {
-            world.catalog.resolve(&call.surface, &tool.name).is_none() && pending(&call.surface)
+            catalog.resolve(&call.surface, &tool.name).is_none().then_some(Some(Family::Tools))
         }
         Request::Ask(asked) => {
-            let found = ask::find(&world.catalog, &call.surface, &asked.target);
-            found.is_none_or(|found| found.item.is_none()) && pending(&call.surface)
+            let found = ask::find(catalog, &call.surface, &asked.target);
+            let is_listed = found.is_some_and(|found| found.item.is_some());
+            (!is_listed).then_some(Some(ask::family(&asked.target)))
         }
-        _ => false,
-    }
+        // What is declared now is all that a client will ever ask for.
+        Request::Initialize { .. } | Request::Discover => Some(None),
+        _ => None,
+    };
+    family.into_iter().flat_map(move |family| catalog.pending(&call.surface, family))
 }
 
 impl PolicyLayer {
     /// Waits until the listings that the call needs have ended, each within its upstream's
-    /// timeout.
+    /// timeout and all within one.
     async fn listed(&self, call: &Call) -> Arc<World> {
         let waiting = Instant::now();
         let mut changes = self.worlds.watch();
-        let longest = self
-            .upstreams
-            .iter()
-            .filter(|upstream| match &call.surface {
-                Surface::Aggregate => true,
-                Surface::Upstream(name) => upstream.name == *name,
-            })
-            .map(|upstream| upstream.timeout)
-            .max()
-            .unwrap_or(Duration::ZERO);
-        let deadline = waiting + longest;
         let mut world = self.worlds.current();
-        while must_wait(&world, call) {
+        loop {
+            // Of those that are still waited for, the one that may take longest.
+            let timeout_of = |name: &UpstreamName| {
+                let mut upstreams = self.upstreams.iter();
+                upstreams.find(|upstream| upstream.name == *name).map(|upstream| upstream.timeout)
+            };
+            let longest = pending(&world, call).filter_map(timeout_of).max();
+            let Some(longest) = longest else { break };
+            let deadline = waiting + longest.min(self.wait);
             let changed = tokio::time::timeout_at(deadline, changes.changed()).await;
             world = self.worlds.current();
             if !matches!(changed, Ok(Ok(()))) {
@@ -167,7 +173,7 @@ fn decide(call: Call, world: Arc<World>, upstreams: &Upstreams) -> Result<Permit
     };
     employee_named(&call)?;
     let Some(tool) = world.catalog.resolve(&call.surface, &asked.name).cloned() else {
-        never_listed(&call, &world, &asked.name)?;
+        never_listed(&call, &world, Family::Tools, &asked.name)?;
         call.exchange.facts().tool_asked = Some(asked.name.chars().take(128).collect());
         return Err(unknown_tool(&asked.name).with_reason("unknown_tool"));
     };
@@ -236,37 +242,28 @@ fn unknown_tool(name: &str) -> Error {
 
 /// A surface whose one upstream was never listed has nothing to list.
 fn unlisted(call: &Call, world: &World) -> Result<(), Error> {
-    let Request::List { family, .. } = &call.request else { return Ok(()) };
-    let served = world.catalog.served(&call.surface);
-    let Surface::Upstream(name) = &call.surface else {
-        return ask::advertised(served, family.capability(), family.list_method());
-    };
-    never_heard(world, name)?;
-    ask::advertised(served, family.capability(), family.list_method())
+    match (&call.request, &call.surface) {
+        (Request::List { family, .. }, Surface::Upstream(name)) => heard(world, name, *family),
+        _ => Ok(()),
+    }
 }
 
-/// An upstream that has not answered yet, or never did, has nothing that could be named.
-fn never_heard(world: &World, name: &UpstreamName) -> Result<(), Error> {
-    match world.catalog.listing(name) {
+/// Of an upstream that was never listed nothing is known.
+fn heard(world: &World, name: &UpstreamName, family: Family) -> Result<(), Error> {
+    match world.catalog.listing_of(name, family) {
         Some(Listing::Never(why)) => Err(unavailable(name.as_str(), why)),
         Some(Listing::Pending) => Err(unavailable(name.as_str(), "it has not answered yet")),
         _ => Ok(()),
     }
 }
 
-/// A tool nobody knows may be one of an upstream that was never listed.
-fn never_listed(call: &Call, world: &World, asked: &str) -> Result<(), Error> {
+/// A name nobody knows may be one of an upstream that was never listed.
+fn never_listed(call: &Call, world: &World, family: Family, asked: &str) -> Result<(), Error> {
     let owner = match &call.surface {
-        Surface::Upstream(name) => world.catalog.listing(name).map(|listing| (name, listing)),
-        Surface::Aggregate => world.catalog.prefix_owner(asked),
+        Surface::Upstream(name) => Some(name),
+        Surface::Aggregate => world.catalog.prefix_owner(asked).map(|(name, _)| name),
     };
-    match owner {
-        Some((name, Listing::Never(why))) => Err(unavailable(name.as_str(), why)),
-        Some((name, Listing::Pending)) => {
-            Err(unavailable(name.as_str(), "it has not answered yet"))
-        }
-        _ => Ok(()),
-    }
+    owner.map_or(Ok(()), |name| heard(world, name, family))
 }
 
 fn unavailable(upstream: &str, why: &str) -> Error {

@@ -27,6 +27,7 @@ use super::{
 use crate::{
     body::Body,
     dialect::{
+        declared::{self, Declared},
         south::{self, Incoming},
         sse,
     },
@@ -245,7 +246,12 @@ where
     let initialize = hop.beside(headers.clone(), south::initialize_body(id, asked).into());
     let response = inner.call(initialize).await.map_err(not_called)?;
     let session_id = response.headers().get(header::SESSION_ID).cloned();
-    let version = agreed(response, id, name).await.map_err(not_called)?;
+    let (version, declared) = agreed(response, id, name).await.map_err(not_called)?;
+    // What one employee's session shows is not what the server serves everybody.
+    if hop.caller.is_none() || hop.upstream.stateless {
+        hop.upstream.set_served(declared.served);
+        hop.upstream.set_instructions(declared.instructions);
+    }
     if hop.upstream.pinned.is_some_and(|pinned| pinned != version) {
         let what = format!("speaks {version}, and the configuration pins {asked}");
         return Err(not_called(answer::failure(name, &what)));
@@ -265,7 +271,11 @@ fn not_called(error: Error) -> Error {
     error.with_known_outcome()
 }
 
-async fn agreed(response: Response<Body>, id: u64, upstream: &str) -> Result<Version, Error> {
+async fn agreed(
+    response: Response<Body>,
+    id: u64,
+    upstream: &str,
+) -> Result<(Version, Declared), Error> {
     let (head, body) = response.into_parts();
     if !head.status.is_success() {
         let failure =
@@ -288,12 +298,11 @@ async fn agreed(response: Response<Body>, id: u64, upstream: &str) -> Result<Ver
     };
     let Final::Result(result) = end else { return Err(refused(&end, upstream)) };
     let limits = json::Limits { depth: 64, duplicates: json::Duplicates::Allow, outline: 1 };
-    let version = Doc::parse(result.raw, &limits).ok().and_then(|doc| {
+    let read = Doc::parse(result.raw, &limits).ok().and_then(|doc| {
         let version = doc.root().get("protocolVersion").and_then(Value::as_str)?;
-        Version::parse(&version)
+        Some((Version::parse(&version)?, declared::read(doc.root())))
     });
-    version
-        .filter(|version| !version.is_modern())
+    read.filter(|(version, _)| !version.is_modern())
         .ok_or_else(|| answer::failure(upstream, "agreed on no protocol version that is spoken"))
 }
 

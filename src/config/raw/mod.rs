@@ -8,7 +8,7 @@ mod upstreams;
 
 use std::{net::SocketAddr, time::Duration};
 
-use super::{Network, Origin, ToolsCallErrors, TraceTrust};
+use super::{Names, Network, Origin, ToolsCallErrors, TraceTrust};
 use crate::{
     fault::{FaultCode, Faults, Span},
     model::server::Risk,
@@ -41,6 +41,8 @@ pub struct RawConfig {
     pub drain_timeout: Option<Spanned<Duration>>,
     pub edge: RawEdge,
     pub idempotency: RawIdempotency,
+    pub names: Option<Names>,
+    pub lists: RawLists,
 }
 
 #[derive(Debug, Default)]
@@ -76,6 +78,12 @@ pub struct RawIdempotency {
     pub ttl: Option<Spanned<Duration>>,
     pub wait: Option<Spanned<Duration>>,
     pub max_body: Option<Spanned<ByteSize>>,
+}
+
+#[derive(Debug, Default)]
+pub struct RawLists {
+    pub page_size: Option<Spanned<usize>>,
+    pub wait: Option<Spanned<Duration>>,
 }
 
 /// Where a secret is.
@@ -117,6 +125,13 @@ const TOOLS_CALL: Words<ToolsCallErrors> = Words {
         ("jsonrpc", ToolsCallErrors::JsonRpc),
         ("status", ToolsCallErrors::Status),
     ],
+    later: &[],
+};
+
+const NAMES: Words<Names> = Words {
+    what: "way of naming",
+    code: FaultCode::BadValue,
+    known: &[("always", Names::Always), ("conflict", Names::Conflict), ("never", Names::Never)],
     later: &[],
 };
 
@@ -163,6 +178,8 @@ impl RawConfig {
             drain_timeout: map.optional("drain_timeout", faults),
             edge: read_edge(&mut map, faults),
             idempotency: read_idempotency(&mut map, faults),
+            names: map.words("names", &NAMES, faults),
+            lists: read_lists(&mut map, faults),
         };
         map.finish(faults);
         Some(config)
@@ -250,6 +267,16 @@ fn read_idempotency(map: &mut MapReader<'_>, faults: &mut Faults) -> RawIdempote
             ttl: map.optional("ttl", faults),
             wait: map.optional("wait", faults),
             max_body: map.optional("max_body", faults),
+        })
+    })
+    .unwrap_or_default()
+}
+
+fn read_lists(map: &mut MapReader<'_>, faults: &mut Faults) -> RawLists {
+    part(map, "lists", faults, |map, faults| {
+        Some(RawLists {
+            page_size: map.optional("page_size", faults),
+            wait: map.optional("wait", faults),
         })
     })
     .unwrap_or_default()
