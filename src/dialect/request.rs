@@ -52,6 +52,7 @@ fn read_list(family: Family, params: Option<Value<'_>>) -> Result<Request, Error
     let cursor = match params.and_then(|params| params.get("cursor")) {
         None => None,
         Some(cursor) if cursor.kind() == Kind::Null => None,
+        // An empty one too is a cursor, and none of ours.
         Some(cursor) => {
             let text = cursor.as_str().ok_or_else(|| invalid("`cursor` is no string"))?;
             Some(text.into())

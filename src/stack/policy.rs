@@ -126,8 +126,8 @@ fn pending<'a>(world: &'a World, call: &'a Call) -> impl Iterator<Item = &'a Ups
         }
         Request::Ask(asked) => {
             let found = ask::find(catalog, &call.surface, &asked.target);
-            let listed = found.is_some_and(|found| found.item.is_some());
-            (!listed).then_some(Some(ask::family(&asked.target)))
+            let is_listed = found.is_some_and(|found| found.item.is_some());
+            (!is_listed).then_some(Some(ask::family(&asked.target)))
         }
         // What is declared now is all that a client will ever ask for.
         Request::Initialize { .. } | Request::Discover => Some(None),
@@ -187,7 +187,7 @@ fn decide(call: Call, world: Arc<World>, layer: &PolicyLayer) -> Result<Permitte
     };
     employee_named(&call)?;
     let Some(tool) = world.catalog.resolve(&call.surface, &asked.name).cloned() else {
-        never_listed(&call, &world, &asked.name)?;
+        never_listed(&call, &world, Family::Tools, &asked.name)?;
         call.exchange.facts().tool_asked = Some(asked.name.chars().take(128).collect());
         return Err(unknown_tool(&asked.name).with_reason("unknown_tool"));
     };
@@ -256,39 +256,28 @@ fn unknown_tool(name: &str) -> Error {
 
 /// A surface whose one upstream was never listed has nothing to list.
 fn unlisted(call: &Call, world: &World) -> Result<(), Error> {
-    let Request::List { family, .. } = &call.request else { return Ok(()) };
-    let served = world.catalog.served(&call.surface);
-    let Surface::Upstream(name) = &call.surface else {
-        return ask::advertised(served, family.capability(), family.list_method());
-    };
-    never_heard(world, name)?;
-    ask::advertised(served, family.capability(), family.list_method())
+    match (&call.request, &call.surface) {
+        (Request::List { family, .. }, Surface::Upstream(name)) => heard(world, name, *family),
+        _ => Ok(()),
+    }
 }
 
-/// An upstream that has not answered yet, or never did, has nothing that could be named.
-fn never_heard(world: &World, name: &UpstreamName) -> Result<(), Error> {
-    match world.catalog.listing(name) {
+/// Of an upstream that was never listed nothing is known.
+fn heard(world: &World, name: &UpstreamName, family: Family) -> Result<(), Error> {
+    match world.catalog.listing_of(name, family) {
         Some(Listing::Never(why)) => Err(unavailable(name.as_str(), why)),
         Some(Listing::Pending) => Err(unavailable(name.as_str(), "it has not answered yet")),
         _ => Ok(()),
     }
 }
 
-/// A tool nobody knows may be one of an upstream that was never listed.
-fn never_listed(call: &Call, world: &World, asked: &str) -> Result<(), Error> {
+/// A name nobody knows may be one of an upstream that was never listed.
+fn never_listed(call: &Call, world: &World, family: Family, asked: &str) -> Result<(), Error> {
     let owner = match &call.surface {
-        Surface::Upstream(name) => {
-            world.catalog.listing_of(name, Family::Tools).map(|listing| (name, listing))
-        }
-        Surface::Aggregate => world.catalog.prefix_owner(asked),
+        Surface::Upstream(name) => Some(name),
+        Surface::Aggregate => world.catalog.prefix_owner(asked).map(|(name, _)| name),
     };
-    match owner {
-        Some((name, Listing::Never(why))) => Err(unavailable(name.as_str(), why)),
-        Some((name, Listing::Pending)) => {
-            Err(unavailable(name.as_str(), "it has not answered yet"))
-        }
-        _ => Ok(()),
-    }
+    owner.map_or(Ok(()), |name| heard(world, name, family))
 }
 
 fn unavailable(upstream: &str, why: &str) -> Error {

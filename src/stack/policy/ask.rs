@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use super::{employee_named, never_heard, never_listed};
+use super::{employee_named, heard, never_listed};
 use crate::{
     dialect::{north, streamable_http},
     error::{Code, Error},
@@ -34,13 +34,13 @@ pub(super) fn decide(
     };
     let (method, needed) = (ask.method, needed(ask.method));
     if let Surface::Upstream(name) = &call.surface {
-        never_heard(&world, name)?;
+        heard(&world, name, family(&ask.target))?;
     }
     advertised(world.catalog.served(&call.surface), needed, method)?;
     employee_named(&call)?;
     let Some(asked) = find(&world.catalog, &call.surface, &ask.target) else {
         if let Target::Prompt(name) = &ask.target {
-            never_listed(&call, &world, name)?;
+            never_listed(&call, &world, Family::Prompts, name)?;
         }
         call.exchange.facts().tool_asked = Some(shown(ask));
         return Err(unknown(ask, call.dialect).with_reason("unknown_item"));
@@ -79,16 +79,6 @@ pub(super) fn decide(
     }
 }
 
-/// The family that a target is one of; a task is one of the tool that it was made of.
-pub(super) fn family(target: &Target) -> Family {
-    match target {
-        Target::Prompt(_) => Family::Prompts,
-        Target::Resource(_) => Family::Resources,
-        Target::Template(_) => Family::Templates,
-        Target::Task(_) => Family::Tools,
-    }
-}
-
 /// What a caller means by a target on its surface; nothing where the name is nobody's.
 pub(super) fn find(catalog: &Catalog, surface: &Surface, target: &Target) -> Option<Asked> {
     let listed = |family, name: &str| {
@@ -113,6 +103,16 @@ pub(super) fn find(catalog: &Catalog, surface: &Surface, target: &Target) -> Opt
         }
         // A task is in no catalog.
         Target::Task(_) => None,
+    }
+}
+
+/// What a target is listed among; a task is listed nowhere, and made by tools.
+pub(super) fn family(target: &Target) -> Family {
+    match target {
+        Target::Prompt(_) => Family::Prompts,
+        Target::Resource(_) => Family::Resources,
+        Target::Template(_) => Family::Templates,
+        Target::Task(_) => Family::Tools,
     }
 }
 

@@ -12,7 +12,7 @@ use sha2::{Digest, Sha256};
 use super::super::stage::{Page, PageKey, Permitted, World, publishes_key};
 use crate::{
     clock::Clock,
-    dialect::{SERVER_INFO_MEMBER, streamable_http, streamable_http_session},
+    dialect::{SERVER_INFO_MEMBER, downgrade, streamable_http, streamable_http_session},
     error::{Code, Error},
     identity::cursor::{Cursors, List},
     json,
@@ -253,9 +253,10 @@ fn published(permitted: &Permitted, family: Family, entry: &Entry<'_>) -> Bytes 
         && let Some(policy) = permit.view().item(ItemIndex::new(entry.index))
         && publishes_key(tool, policy)
     {
-        return with_key_argument(entry.published);
+        let published = with_key_argument(entry.published);
+        return downgrade::definition(family, &published, permitted.call.dialect);
     }
-    entry.published.clone()
+    downgrade::definition(family, entry.published, permitted.call.dialect)
 }
 
 /// The members after the list.
