@@ -186,6 +186,46 @@ fn one_bad_server_does_not_take_the_whole_list_down() {
 }
 
 #[test]
+fn a_server_of_resources_alone_lacks_no_templates() {
+    for legacy in [false, true] {
+        let (up, _shop) =
+            Shelf { legacy, resources: vec![resource("a:b")], ..Shelf::default() }.serve();
+        let (other, _other) =
+            Shelf { templates: vec![template("c:{x}")], ..Shelf::default() }.serve();
+        // Neither knows the other's method.
+        for (server, unknown) in [(&up, "resources/templates/list"), (&other, "resources/list")] {
+            server.before(move |seen| (seen.method == unknown).then(|| seen.unknown_method()));
+        }
+        let gateway =
+            Setup::new().upstream("up", &up, "", "").upstream("other", &other, "", "").start();
+        for dialect in MCP {
+            let client = gateway.client("/mcp", dialect);
+            assert_eq!(names(&client, "resources/list"), ["up+a:b"]);
+            assert_eq!(names(&client, "resources/templates/list"), ["other+c:{x}"]);
+            let list = client.send("resources/templates/list", json!({})).result();
+            assert_eq!(missing(&list), [""; 0], "{list}");
+            let own = gateway.client("/mcp/up", dialect);
+            assert_eq!(names(&own, "resources/templates/list"), [""; 0]);
+        }
+    }
+}
+
+#[test]
+fn instructions_are_for_who_may_use_something() {
+    let (up, _shop) =
+        Shelf { tools: vec![tool("t")], instructions: Some("the way in"), ..Shelf::default() }
+            .serve();
+    let gateway = Setup::new().upstream("up", &up, "", "").start();
+    for dialect in MCP {
+        let member = gateway.client("/mcp/up", dialect);
+        assert_eq!(capabilities(&member)["instructions"], "the way in");
+        let stranger = gateway.client("/mcp/up", dialect).employee("E7");
+        assert_eq!(stranger.send("tools/list", json!({})).result()["tools"], json!([]));
+        assert_eq!(capabilities(&stranger)["instructions"], Value::Null, "{dialect:?}");
+    }
+}
+
+#[test]
 fn a_family_that_fails_costs_no_other_and_comes_back() {
     let (up, shop) = Shelf {
         tools: vec![tool("t")],
