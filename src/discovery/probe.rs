@@ -57,7 +57,8 @@ where
         let unheard = self.upstream.served().is_empty();
         match self.ask(SouthRequest::Probe).await {
             Ok(Final::Result(body)) => self.take_declared(&body.raw),
-            Err(error) if unheard => return Err(error),
+            // It is away: to ask for its lists would only take as long again.
+            Err(error) if unheard || !answered(&error) => return Err(error),
             Ok(Final::Error(_)) if unheard => self.upstream.set_served(Served::TOOLS),
             Ok(Final::Error(_)) | Err(_) => {}
         }
