@@ -26,6 +26,8 @@ use crate::{
     registry::Registry,
     stack::{
         Engines,
+        asked::Asked,
+        parked::{ParkedCalls, QuestionLimits},
         respond::ToolsCallErrors,
         session::Sessions,
         stage::{Upstream, Upstreams, World, Worlds},
@@ -94,12 +96,20 @@ pub(super) fn app(
     let worlds = Arc::new(Worlds::new(world(&registry, &policies)));
     let client_sessions =
         Arc::new(ClientSessions::new(sealer(options, session::PURPOSE)?, config.sessions.ttl));
+    let questions = QuestionLimits {
+        answer: config.questions.answer,
+        rounds: config.questions.rounds,
+        max_open: config.questions.max_open,
+        max_open_each: config.questions.max_open_each,
+    };
     let engines = Engines {
         callers: Arc::new(callers(&config)?),
         directory: Arc::new(directory(&policies)),
         client_sessions,
-        states: Arc::new(States::new(sealer(options, state::PURPOSE)?)),
+        states: Arc::new(States::new(sealer(options, state::PURPOSE)?, config.questions.answer)),
         cancels: Arc::new(Cancels::default()),
+        asked: Arc::new(Asked::new(questions)),
+        parked: Arc::new(ParkedCalls::new(questions)),
         worlds: worlds.clone(),
         upstreams: upstreams.clone(),
         limiter: limiter.clone(),

@@ -40,8 +40,10 @@ pub struct Outbound<'a> {
     pub others: &'a RawMembers,
     pub cursor: Option<&'a str>,
     pub meta: &'a Meta,
-    /// The client's capabilities, as it wrote them.
+    /// What the client can be asked for, as one JSON object.
     pub capabilities: Option<&'a [u8]>,
+    /// Log messages from this level up are wanted.
+    pub log_level: Option<LogLevel>,
     /// Context of this hop's client span.
     pub traceparent: &'a str,
     pub tracestate: Option<&'a str>,
@@ -131,6 +133,10 @@ impl Outbound<'_> {
             head.push(b',');
             write_member(head, meta::CLIENT_INFO.as_bytes(), SERVER_INFO.as_bytes());
             head.push(b',');
+            if let Some(level) = self.log_level {
+                write_member(head, meta::LOG_LEVEL.as_bytes(), &quoted(level.as_str()));
+                head.push(b',');
+            }
         }
         // A listing needs no context of its own in a dialect that has no place for it.
         if self.speech != Speech::Lite {
@@ -264,6 +270,8 @@ pub enum Incoming {
     Question {
         id: Bytes,
         method: Box<str>,
+        /// The raw `params` object, if any.
+        params: Option<Bytes>,
     },
 }
 
@@ -303,7 +311,9 @@ pub fn read_message(text: Bytes, id: u64) -> Result<Incoming, Error> {
             let params = params.map(json::Value::bytes);
             Ok(Incoming::Notification(Notification { method, params }))
         }
-        jsonrpc::Message::Request { id, method, .. } => Ok(Incoming::Question { id, method }),
+        jsonrpc::Message::Request { id, method, params } => {
+            Ok(Incoming::Question { id, method, params: params.map(json::Value::bytes) })
+        }
     }
 }
 
@@ -325,6 +335,12 @@ fn read_result(result: json::Value<'_>) -> ResultBody {
 pub fn read_page(raw: Bytes) -> Result<Doc, Error> {
     let limits = json::Limits { outline: 3, ..LIMITS };
     Doc::parse(raw, &limits).map_err(|fault| malformed("not JSON").with_cause(fault))
+}
+
+/// The level of a log message.
+pub fn level_of(params: &Bytes) -> Option<LogLevel> {
+    let doc = Doc::parse(params.clone(), &LIMITS).ok()?;
+    doc.root().get("level").and_then(json::Value::as_str).and_then(|text| LogLevel::parse(&text))
 }
 
 /// Progress for the client: the same params under the token that the client gave.

@@ -110,6 +110,8 @@ pub struct Shape {
     /// `resultType` is there, and says `complete`.
     pub has_type: bool,
     pub complete: bool,
+    /// `resultType` says `input_required`: the server asks something first.
+    pub asks: bool,
     /// Whole members, from the key's first quote to the value's end, that only 2026-07-28 has.
     pub modern: SmallVec<[ModernMember; 3]>,
 }

@@ -182,7 +182,7 @@ where
 fn settle(lease: Lease, end: Result<&Final, &Error>) {
     match end {
         // A question is one step of the call; its answer comes under the same key.
-        Ok(Final::Result(body)) if body.shape.has_type && !body.shape.complete => lease.free(),
+        Ok(Final::Result(body)) if body.shape.asks => lease.free(),
         Ok(answer) => lease.finish(answer),
         Err(error) if error.unknown_outcome() => lease.unknown(),
         Err(_) => lease.free(),

@@ -15,10 +15,12 @@ use tower::{Layer, Service};
 
 pub mod answer;
 pub mod api_key;
+pub mod asked;
 pub mod audit;
 pub mod continuation;
 pub mod credential;
 pub mod idempotency;
+pub mod parked;
 pub mod policy;
 pub mod principal;
 pub mod rate_limit;
@@ -32,10 +34,12 @@ pub mod validate;
 
 use self::{
     api_key::ApiKeyLayer,
+    asked::Asked,
     audit::AuditLayer,
     continuation::ContinuationLayer,
     credential::CredentialLayer,
     idempotency::IdempotencyLayer,
+    parked::ParkedCalls,
     policy::PolicyLayer,
     principal::PrincipalLayer,
     rate_limit::{AddressLimitLayer, RateLimitLayer},
@@ -76,6 +80,10 @@ pub struct Engines {
     /// Of servers that asked something, on its way through clients.
     pub states: Arc<States>,
     pub cancels: Arc<Cancels>,
+    /// Of clients of the handshake era, in the middle of their calls.
+    pub asked: Arc<Asked>,
+    /// Calls at servers of the handshake era that wait for answers.
+    pub parked: Arc<ParkedCalls>,
     pub worlds: Arc<Worlds>,
     pub upstreams: Upstreams,
     pub limiter: Arc<Limiter>,
@@ -111,8 +119,15 @@ where
 {
     let e = engines;
     let bottom = lower(e, terminal);
-    // From the inside out. A server's own state leaves the gateway sealed and comes back opened.
-    let stack = ContinuationLayer::new(e.states.clone(), e.clock.clone()).layer(bottom);
+    // From the inside out. What a server asks reaches its client, and the answers the server; the
+    // layers above see one call.
+    let stack = ContinuationLayer::new(
+        e.states.clone(),
+        e.clock.clone(),
+        e.asked.clone(),
+        e.parked.clone(),
+    )
+    .layer(bottom);
     let stack = RouteLayer::new(e.upstreams.clone()).layer(stack);
     // The last thing before a call leaves: its intent is on disk.
     let stack = AuditLayer::new(e.audit.clone()).layer(stack);
@@ -130,6 +145,7 @@ where
         e.client_sessions.clone(),
         e.clock.clone(),
         e.cancels.clone(),
+        e.asked.clone(),
         e.telemetry.clone(),
     )
     .layer(stack);
@@ -163,5 +179,5 @@ where
     let stack = CredentialLayer.layer(terminal);
     // A session needs the credential to be opened with.
     let stack = SessionLayer::new(engines.sessions.clone()).layer(stack);
-    SouthboundLayer.layer(stack)
+    SouthboundLayer::new(engines.parked.clone()).layer(stack)
 }

@@ -264,6 +264,26 @@ pub enum SouthRequest {
     },
 }
 
+impl SouthRequest {
+    /// The tool that is called.
+    pub fn tool(&self) -> Option<&Arc<Tool>> {
+        match self {
+            SouthRequest::CallTool { tool, .. } => Some(tool),
+            _ => None,
+        }
+    }
+
+    /// How long the server may say nothing, where the request has its own time.
+    pub fn timeout(&self) -> Option<Duration> {
+        match self {
+            SouthRequest::CallTool { timeout, .. } | SouthRequest::Ask { timeout, .. } => {
+                Some(*timeout)
+            }
+            SouthRequest::Probe | SouthRequest::List { .. } => None,
+        }
+    }
+}
+
 /// A request on its way to one upstream.
 #[derive(Clone)]
 pub struct Routed {

@@ -146,12 +146,12 @@ impl Upstream {
         self.state.received.lock().clear();
     }
 
-    /// Closes connections on which nothing comes for so long.
     /// Lists other tools from now on, a JSON array.
     pub fn lists(&self, tools: &str) {
         tools.clone_into(&mut self.state.tools.lock());
     }
 
+    /// Closes connections on which nothing comes for so long.
     pub fn close_idle(&self, after: Duration) {
         *self.state.idle_close.lock() = Some(after);
     }
@@ -262,7 +262,7 @@ impl State {
 }
 
 /// Reads one request; `None` where the connection ended or was idle for too long.
-fn read(reader: &mut BufReader<TcpStream>, connection: usize) -> Option<Received> {
+pub(super) fn read(reader: &mut BufReader<TcpStream>, connection: usize) -> Option<Received> {
     let mut head = String::new();
     while !head.ends_with("\r\n\r\n") {
         if reader.read_line(&mut head).ok()? == 0 {
