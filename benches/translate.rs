@@ -127,6 +127,7 @@ fn outbound<'a>(speech: Speech, call: &'a ToolCall, meta: &'a Meta) -> Outbound<
         others: &call.others,
         cursor: None,
         meta,
+        log_level: None,
         capabilities: Some(b"{}"),
         traceparent: "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01",
         tracestate: None,

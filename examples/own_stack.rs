@@ -44,7 +44,9 @@ use hangu::{
     policy::{Policies, PolicyFile, Subject},
     registry::{Registry, read_definition},
     stack::{
+        asked::Asked,
         credential::CredentialLayer,
+        parked::{ParkedCalls, QuestionLimits},
         policy::PolicyLayer,
         respond::RespondLayer,
         route::RouteLayer,
@@ -161,6 +163,9 @@ fn upstreams(clock: &UpstreamName) -> Outcome<Upstreams> {
         forward: Vec::new(),
         inject_user: true,
         stateless: true,
+        park: false,
+        session_idle: Duration::from_secs(60),
+        max_sessions: 1,
         timeout: Duration::from_secs(1),
         max_time: Duration::from_secs(5),
         max_request_bytes: 1 << 20,
@@ -206,18 +211,29 @@ async fn main() -> Outcome<()> {
         sessions_required: false,
     };
 
+    // This server asks nothing.
+    let questions =
+        QuestionLimits { answer: Duration::ZERO, rounds: 0, max_open: 0, max_open_each: 0 };
+
     // From the inside out, as in `stack::build`. The types say what fits: without `PolicyLayer`
     // there is no `Permitted`, and this does not compile.
     let stack = CredentialLayer.layer(service_fn(clock_server));
-    let stack = SouthboundLayer.layer(stack);
+    let stack = SouthboundLayer::new(Arc::new(ParkedCalls::new(questions))).layer(stack);
     let stack = RouteLayer::new(upstreams.clone(), cursors, lists, clock.clone()).layer(stack);
     let stack = ValidateLayer::new(Arc::new(Keys::random())).layer(stack);
     let stack = layer_fn(Freeze).layer(stack);
     let stack = PolicyLayer::new(worlds, upstreams, lists.wait).layer(stack);
     let cancels = Arc::new(Cancels::default());
-    let stack =
-        NorthboundLayer::new(northbound, sessions, clock.clone(), cancels, telemetry.clone())
-            .layer(stack);
+    let asked = Arc::new(Asked::new(questions));
+    let stack = NorthboundLayer::new(
+        northbound,
+        sessions,
+        clock.clone(),
+        cancels,
+        asked,
+        telemetry.clone(),
+    )
+    .layer(stack);
     let stack = RespondLayer::default().layer(stack);
     let stack = TraceLayer::new(telemetry, Arc::new(Told), clock).layer(stack);
 

@@ -29,6 +29,8 @@ use crate::{
     registry::{Item, Registry},
     stack::{
         Engines,
+        asked::Asked,
+        parked::{ParkedCalls, QuestionLimits},
         respond::ToolsCallErrors,
         session::Sessions,
         stage::{ListConfig, Upstream, Upstreams, World, Worlds},
@@ -98,14 +100,22 @@ pub(super) fn app(
     let worlds = Arc::new(Worlds::new(world(&registry, &policies)));
     let client_sessions =
         Arc::new(ClientSessions::new(sealer(options, session::PURPOSE)?, config.sessions.ttl));
+    let questions = QuestionLimits {
+        answer: config.questions.answer,
+        rounds: config.questions.rounds,
+        max_open: config.questions.max_open,
+        max_open_each: config.questions.max_open_each,
+    };
     let engines = Engines {
         callers: Arc::new(callers(&config)?),
         directory: Arc::new(directory(&policies)),
         client_sessions,
-        states: Arc::new(States::new(sealer(options, state::PURPOSE)?)),
+        states: Arc::new(States::new(sealer(options, state::PURPOSE)?, config.questions.answer)),
         tasks: Arc::new(TaskIds::new(sealer(options, task::PURPOSE)?)),
         cursors: Arc::new(Cursors::new(sealer(options, cursor::PURPOSE)?)),
         cancels: Arc::new(Cancels::default()),
+        asked: Arc::new(Asked::new(questions)),
+        parked: Arc::new(ParkedCalls::new(questions)),
         worlds: worlds.clone(),
         upstreams: upstreams.clone(),
         limiter: limiter.clone(),
@@ -277,6 +287,9 @@ fn upstreams(config: &Config, transport: &Transport) -> Result<Upstreams, StartE
             forward: upstream.forward_headers.clone(),
             inject_user: upstream.inject_user,
             stateless: upstream.stateless,
+            park: upstream.park,
+            session_idle: upstream.session_idle,
+            max_sessions: upstream.max_sessions,
             timeout: upstream.timeout,
             max_time: upstream.max_time,
             max_request_bytes: to_usize(upstream.max_request_bytes),

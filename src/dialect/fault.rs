@@ -42,6 +42,10 @@ pub fn object(error: &Error, trace_id: &str) -> Vec<u8> {
     text("pointer", error.pointer());
     text("outcome", error.unknown_outcome().then_some("unknown"));
     text("traceId", Some(trace_id));
+    if let Some(required) = error.required_capabilities() {
+        out.extend_from_slice(b",\"requiredCapabilities\":");
+        out.extend_from_slice(required);
+    }
     out.push(b'}');
     out
 }

@@ -51,6 +51,7 @@ pub fn shape(result: Value<'_>) -> Shape {
             }
             "resultType" => {
                 shape.complete = value.is_str("complete");
+                shape.asks = value.is_str("input_required");
                 shape.has_type = true;
             }
             "structuredContent" => shape.structured = Some(value.kind() == Kind::Object),

@@ -11,7 +11,7 @@ use crate::{
     body::Pieces,
     error::{Code, Error},
     json::{self, Doc},
-    mcp::{Method, Version, header, meta, rpc},
+    mcp::{Capabilities, LogLevel, Method, Version, header, meta, rpc},
     model::{
         call::{Ask, Meta, RawMembers, Target},
         caller::Caller,
@@ -42,8 +42,10 @@ pub struct Outbound<'a> {
     pub others: &'a RawMembers,
     pub cursor: Option<&'a str>,
     pub meta: &'a Meta,
-    /// The client's capabilities, as it wrote them.
+    /// What the client can be asked for, as one JSON object.
     pub capabilities: Option<&'a [u8]>,
+    /// Log messages from this level up are wanted.
+    pub log_level: Option<LogLevel>,
     /// Context of this hop's client span.
     pub traceparent: &'a str,
     pub tracestate: Option<&'a str>,
@@ -169,6 +171,10 @@ impl Outbound<'_> {
             head.push(b',');
             write_member(head, meta::CLIENT_INFO.as_bytes(), SERVER_INFO.as_bytes());
             head.push(b',');
+            if let Some(level) = self.log_level {
+                write_member(head, meta::LOG_LEVEL.as_bytes(), &quoted(level.as_str()));
+                head.push(b',');
+            }
         }
         // A listing needs no context of its own in a dialect that has no place for it.
         if self.speech != Speech::Lite {
@@ -249,12 +255,24 @@ fn quoted(text: &str) -> Vec<u8> {
     out
 }
 
-/// The body of `initialize`. The gateway declares no capability: it could not answer a question
-/// that a server asks outside a call.
-pub fn initialize_body(id: u64, version: Version) -> Bytes {
+/// The body of `initialize`. It declares what the client for whom the session is opened can be
+/// asked for in the middle of its calls.
+pub fn initialize_body(id: u64, version: Version, capabilities: Capabilities) -> Bytes {
+    let capabilities = capabilities.to_json(version);
     format!(
         "{{\"jsonrpc\":\"2.0\",\"id\":{id},\"method\":\"initialize\",\"params\":{{\
-         \"protocolVersion\":\"{version}\",\"capabilities\":{{}},\"clientInfo\":{SERVER_INFO}}}}}"
+         \"protocolVersion\":\"{version}\",\"capabilities\":{capabilities},\
+         \"clientInfo\":{SERVER_INFO}}}}}"
+    )
+    .into()
+}
+
+/// The body of `logging/setLevel`.
+pub fn set_level_body(id: u64, level: LogLevel) -> Bytes {
+    format!(
+        "{{\"jsonrpc\":\"2.0\",\"id\":{id},\"method\":\"logging/setLevel\",\
+         \"params\":{{\"level\":\"{}\"}}}}",
+        level.as_str()
     )
     .into()
 }
@@ -292,6 +310,8 @@ pub enum Incoming {
     Question {
         id: Bytes,
         method: Box<str>,
+        /// The raw `params` object, if any.
+        params: Option<Bytes>,
     },
 }
 
@@ -331,7 +351,9 @@ pub fn read_message(text: Bytes, id: u64) -> Result<Incoming, Error> {
             let params = params.map(json::Value::bytes);
             Ok(Incoming::Notification(Notification { method, params }))
         }
-        jsonrpc::Message::Request { id, method, .. } => Ok(Incoming::Question { id, method }),
+        jsonrpc::Message::Request { id, method, params } => {
+            Ok(Incoming::Question { id, method, params: params.map(json::Value::bytes) })
+        }
     }
 }
 
@@ -353,6 +375,12 @@ fn read_result(result: json::Value<'_>) -> ResultBody {
 pub fn read_page(raw: Bytes) -> Result<Doc, Error> {
     let limits = json::Limits { outline: 3, ..LIMITS };
     Doc::parse(raw, &limits).map_err(|fault| malformed("not JSON").with_cause(fault))
+}
+
+/// The level of a log message.
+pub fn level_of(params: &Bytes) -> Option<LogLevel> {
+    let doc = Doc::parse(params.clone(), &LIMITS).ok()?;
+    doc.root().get("level").and_then(json::Value::as_str).and_then(|text| LogLevel::parse(&text))
 }
 
 /// Progress for the client: the same params under the token that the client gave.
@@ -404,6 +432,7 @@ mod tests {
                 ..Meta::default()
             },
             capabilities: None,
+            log_level: None,
             traceparent: "t",
             tracestate: None,
             user: None,

@@ -7,7 +7,7 @@ use http::HeaderMap;
 use super::{declared, request, streamable_http::unserved};
 use crate::{
     error::{Code, Error},
-    json::{Kind, Value},
+    json::{self, Doc, Kind, Value},
     mcp::{Capabilities, Method, Served, Version, header, rpc},
     model::call::{Meta, Request},
 };
@@ -94,4 +94,11 @@ pub fn initialize_result(version: Version, served: Served, instructions: Option<
 /// `notifications/cancelled` names, as the client wrote it.
 pub fn cancelled_id(params: Option<Value<'_>>) -> Option<bytes::Bytes> {
     params.filter(|p| p.kind() == Kind::Object)?.get("requestId").map(Value::bytes)
+}
+
+/// The id that a client's response names, where it is one that the gateway gives: a string.
+pub fn answered_id(id: &bytes::Bytes) -> Option<String> {
+    let limits = json::Limits { depth: 1, duplicates: json::Duplicates::Allow, outline: 0 };
+    let doc = Doc::parse(id.clone(), &limits).ok()?;
+    doc.root().as_str().map(Into::into)
 }

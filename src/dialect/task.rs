@@ -185,37 +185,6 @@ pub fn unknown() -> Error {
     Error::protocol(Code::NotFound, rpc::INVALID_PARAMS, 200, message)
 }
 
-/// The capabilities that a client wrote, with the extension beside them.
-pub fn declaring(written: Option<&Bytes>) -> Bytes {
-    let alone = || format!("{{\"extensions\":{{\"{EXTENSION}\":{{}}}}}}").into();
-    let Some(doc) = written.and_then(splice::document) else { return alone() };
-    let root = doc.root();
-    let (place, empty, text) = match root.get("extensions").filter(|all| all.kind() == Kind::Object)
-    {
-        Some(all) if all.get(EXTENSION).is_some() => return doc.text().clone(),
-        Some(all) => (all, all.members().next().is_none(), format!("\"{EXTENSION}\":{{}}")),
-        None if root.kind() == Kind::Object => (
-            root,
-            root.members().next().is_none(),
-            format!("\"extensions\":{{\"{EXTENSION}\":{{}}}}"),
-        ),
-        None => return alone(),
-    };
-    let mut edits = Edits::default();
-    let start = place.offset() + 1;
-    edits.put(start..start, if empty { text } else { text + "," });
-    edits.apply(doc.text())
-}
-
-/// The capabilities that a client wrote, without the extension.
-pub fn not_declaring(written: &Bytes) -> Bytes {
-    let Some(doc) = splice::document(written) else { return written.clone() };
-    let Some(all) = doc.root().get("extensions") else { return written.clone() };
-    let mut edits = Edits::default();
-    edits.remove(&doc, all, |key| key.is(EXTENSION));
-    edits.apply(doc.text())
-}
-
 fn malformed(what: &str) -> Error {
     Error::new(
         Code::ExternalServiceError,
@@ -338,50 +307,6 @@ mod tests {
             ),
         ] {
             assert!(!wants_extension(&error(code, data)), "{code} {data:?}");
-        }
-    }
-
-    #[test]
-    fn the_extension_is_declared_beside_what_is_declared_already() {
-        let all = r#"{"extensions":{"io.modelcontextprotocol/tasks":{}}}"#;
-        for (written, expected) in [
-            (None, all),
-            (Some("{}"), all),
-            (Some("[]"), all),
-            (Some(all), all),
-            (
-                Some(r#"{"roots":{}}"#),
-                r#"{"extensions":{"io.modelcontextprotocol/tasks":{}},"roots":{}}"#,
-            ),
-            (
-                Some(r#"{ "extensions":{} }"#),
-                r#"{ "extensions":{"io.modelcontextprotocol/tasks":{}} }"#,
-            ),
-            (
-                Some(r#"{"extensions":{"a/b":{"c":1}}}"#),
-                r#"{"extensions":{"io.modelcontextprotocol/tasks":{},"a/b":{"c":1}}}"#,
-            ),
-        ] {
-            let written = written.map(Bytes::from);
-            assert_eq!(declaring(written.as_ref()), expected, "{written:?}");
-        }
-    }
-
-    #[test]
-    fn the_extension_alone_is_withdrawn() {
-        for (written, expected) in [
-            (r#"{"roots":{}}"#, r#"{"roots":{}}"#),
-            (r#"{"extensions":[]}"#, r#"{"extensions":[]}"#),
-            (
-                r#"{"extensions":{"io.modelcontextprotocol/tasks":{}},"roots":{}}"#,
-                r#"{"extensions":{},"roots":{}}"#,
-            ),
-            (
-                r#"{"extensions":{"a/b":{},"io.modelcontextprotocol/tasks":{"x":1}}}"#,
-                r#"{"extensions":{"a/b":{}}}"#,
-            ),
-        ] {
-            assert_eq!(not_declaring(&Bytes::from(written)), expected);
         }
     }
 

@@ -238,7 +238,8 @@ where
             client: Client::default(),
             meta: Meta::default(),
             idempotency_key: None,
-            headers: http::HeaderMap::new(),
+            refusals: Vec::new(),
+            headers: Arc::default(),
         };
         let mut service = self.service.clone();
         std::future::poll_fn(|cx| service.poll_ready(cx)).await?;

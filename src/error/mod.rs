@@ -25,6 +25,7 @@ struct Inner {
     retry_after: Option<Duration>,
     limit: Option<Box<str>>,
     pointer: Option<Box<str>>,
+    required: Option<Bytes>,
     unknown_outcome: bool,
     from_upstream: bool,
     headers: Vec<(http::HeaderName, http::HeaderValue)>,
@@ -57,6 +58,7 @@ impl Error {
             retry_after: None,
             limit: None,
             pointer: None,
+            required: None,
             unknown_outcome: false,
             from_upstream: false,
             headers: Vec::new(),
@@ -141,6 +143,12 @@ impl Error {
         self
     }
 
+    /// What the client would have to declare, as one JSON object.
+    pub fn with_required_capabilities(mut self, json: Bytes) -> Self {
+        self.0.required = Some(json);
+        self
+    }
+
     /// Bytes left and no answer came: whether the call took effect is not known.
     pub fn with_unknown_outcome(mut self) -> Self {
         self.0.unknown_outcome = true;
@@ -204,6 +212,10 @@ impl Error {
 
     pub fn pointer(&self) -> Option<&str> {
         self.0.pointer.as_deref()
+    }
+
+    pub fn required_capabilities(&self) -> Option<&Bytes> {
+        self.0.required.as_ref()
     }
 
     pub fn unknown_outcome(&self) -> bool {

@@ -43,6 +43,22 @@ impl Capabilities {
         self.0 == 0
     }
 
+    /// Those that a revision has.
+    pub fn known_to(self, version: Version) -> Self {
+        let modes = Self::ELICITATION_URL | Self::SAMPLING_TOOLS | Self::SAMPLING_CONTEXT;
+        let mut known = self;
+        if !version.is_modern() {
+            known = known.without(Self::TASKS);
+        }
+        if version < Version::V2025_11_25 {
+            known = known.without(modes);
+        }
+        if version < Version::V2025_06_18 {
+            known = known.without(Self::ELICITATION);
+        }
+        known
+    }
+
     /// The JSON object that declares them to a server of this revision: what the revision does
     /// not know is left out.
     pub fn to_json(self, version: Version) -> String {

@@ -113,6 +113,8 @@ pub struct Shape {
     /// `resultType` is there, and says `complete`.
     pub has_type: bool,
     pub complete: bool,
+    /// `resultType` says `input_required`: the server asks something first.
+    pub asks: bool,
     /// `structuredContent` is there, and is an object.
     pub structured: Option<bool>,
     /// The value of `ttlMs`, if that is a number of milliseconds; more than fits is as much as does.

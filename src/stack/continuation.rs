@@ -1,49 +1,55 @@
 //! A call that a server answers with a question, and the call that brings the answer.
 //!
-//! Both sides of 2026-07-28 do that by themselves; the gateway only sees to it that the server's
-//! state is sealed while a client has it. A caller or a server that has no form for it is told
-//! so: nothing is dropped in silence.
+//! Below here every server asks as those of 2026-07-28 do: with a result and a state. A client
+//! of that revision gets both, the state sealed while it has it. A client of a handshake revision
+//! is asked in the middle of its call, and the call is made again with what it says. Whoever has
+//! no form for a question is told so: nothing is dropped in silence.
+
+mod bridge;
+mod sealing;
 
 use std::{
-    future::{Future, Ready, ready},
-    pin::Pin,
+    future::{Ready, ready},
+    mem,
     sync::Arc,
-    task::{Context, Poll, ready as ready_or_return},
+    task::{Context, Poll},
 };
 
-use bytes::Bytes;
 use futures_util::future::Either;
-use pin_project_lite::pin_project;
 use tower::{Layer, Service};
 
-use super::stage::{Era, Routed, SouthRequest};
+use self::sealing::{Binding, Sealing};
+use super::{
+    asked::Asked,
+    parked::ParkedCalls,
+    stage::{BoxFuture, Era, Routed, SouthRequest},
+};
 use crate::{
     clock::Clock,
-    dialect::north,
+    dialect::questions::{ANSWERS, STATE},
     error::{Code, Error},
-    identity::{session::Owner, state::States},
-    json::{self, Doc, Value},
+    identity::state::States,
     mcp::rpc,
-    model::{
-        caller::Caller,
-        exchange::NorthDialect,
-        reply::{Final, Reply, ResultBody},
-    },
+    model::{call::RawMembers, exchange::NorthDialect, reply::Reply},
 };
 
-const ANSWERS: &str = "inputResponses";
-const STATE: &str = "requestState";
-
-/// Seals and opens the state of servers that ask.
+/// Brings questions to clients, and answers to servers.
 #[derive(Clone)]
 pub struct ContinuationLayer {
     states: Arc<States>,
     clock: Clock,
+    asked: Arc<Asked>,
+    parked: Arc<ParkedCalls>,
 }
 
 impl ContinuationLayer {
-    pub fn new(states: Arc<States>, clock: Clock) -> Self {
-        Self { states, clock }
+    pub fn new(
+        states: Arc<States>,
+        clock: Clock,
+        asked: Arc<Asked>,
+        parked: Arc<ParkedCalls>,
+    ) -> Self {
+        Self { states, clock, asked, parked }
     }
 }
 
@@ -63,137 +69,98 @@ pub struct Continuation<S> {
 
 impl<S> Service<Routed> for Continuation<S>
 where
-    S: Service<Routed, Response = Reply, Error = Error>,
+    S: Service<Routed, Response = Reply, Error = Error> + Clone + Send + 'static,
+    S::Future: Send,
 {
     type Response = Reply;
     type Error = Error;
-    type Future = Either<Ready<Result<Reply, Error>>, Either<S::Future, Sealing<S::Future>>>;
+    type Future = Either<
+        Ready<Result<Reply, Error>>,
+        Either<S::Future, Either<Sealing<S::Future>, BoxFuture<Reply>>>,
+    >;
 
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Error>> {
         self.inner.poll_ready(cx)
     }
 
     fn call(&mut self, mut routed: Routed) -> Self::Future {
-        let asks = asks(&routed);
-        if let Err(error) = self.layer.open(&mut routed, asks) {
-            return Either::Left(ready(Err(error)));
-        }
-        let call = match (&routed.request, &routed.caller) {
-            (SouthRequest::CallTool { tool, .. }, Some(caller)) if asks => {
-                Some((self.layer.clone(), caller.clone(), tool.qualified.clone()))
+        let modern = routed.dialect == Some(NorthDialect::Modern);
+        let may_ask = may_ask(&routed);
+        if brings(&routed.request) {
+            if !modern || !may_ask {
+                let what = "nothing was asked that this call could answer";
+                return Either::Left(ready(Err(refused(what))));
             }
-            _ => None,
-        };
-        let inner = self.inner.call(routed);
-        Either::Right(match call {
-            Some(call) => Either::Right(Sealing { inner, call: Some(call) }),
-            None => Either::Left(inner),
-        })
+            if let Err(error) = self.layer.open(&mut routed) {
+                return Either::Left(ready(Err(error)));
+            }
+        }
+        if !may_ask {
+            return Either::Right(Either::Left(self.inner.call(routed)));
+        }
+        if modern {
+            let binding = Binding::of(&routed);
+            let inner = self.inner.call(routed);
+            let sealing = Sealing::new(inner, self.layer.clone(), binding);
+            return Either::Right(Either::Right(Either::Left(sealing)));
+        }
+        let clone = self.inner.clone();
+        let inner = mem::replace(&mut self.inner, clone);
+        let bridged = bridge::call(inner, self.layer.clone(), routed);
+        Either::Right(Either::Right(Either::Right(Box::pin(bridged))))
     }
 }
 
-/// Whether both sides have a form for a question.
-fn asks(routed: &Routed) -> bool {
-    matches!(routed.upstream.era(), Some(Era::Modern(_)))
-        && routed.dialect == Some(NorthDialect::Modern)
-}
-
-impl ContinuationLayer {
-    /// Opens the state that a call brings back.
-    fn open(&self, routed: &mut Routed, asks: bool) -> Result<(), Error> {
-        let SouthRequest::CallTool { tool, others, .. } = &mut routed.request else {
-            return Ok(());
-        };
-        for member in others.iter_mut() {
-            let is = |name: &str| member.key.as_ref() == name.as_bytes();
-            if !is(ANSWERS) && !is(STATE) {
-                continue;
-            }
-            if !asks {
-                return Err(refused("nothing was asked that this call could answer"));
-            }
-            if !is(STATE) {
-                continue;
-            }
-            let token = text(&member.value).ok_or_else(|| refused("`requestState` is no text"))?;
-            let caller = routed.caller.as_ref().ok_or_else(|| refused("nobody was asked"))?;
-            let state = self
-                .states
-                .open(Owner::of(caller), &tool.qualified, &token, self.clock.now_ms())
-                .map_err(|_| refused("`requestState` is not known here any more: start again"))?;
-            let mut value = Vec::with_capacity(state.len() + 2);
-            json::write_str(&mut value, &state);
-            member.value = value.into();
-        }
-        Ok(())
+/// Whether the call may come back with a question. A server of the handshake era asks only what
+/// its session declared; one of 2026-07-28 may also have nothing but a state.
+fn may_ask(routed: &Routed) -> bool {
+    if params(&routed.request).is_none() {
+        return false;
     }
-
-    /// Seals the state in a result that asks something.
-    fn seal(&self, body: ResultBody, caller: &Caller, tool: &str) -> Result<ResultBody, Error> {
-        if !body.shape.has_type || body.shape.complete {
-            return Ok(body);
+    match (routed.upstream.era(), routed.dialect) {
+        (_, None) | (None | Some(Era::Lite), _) => false,
+        (Some(Era::Modern(_)), Some(_)) => true,
+        // Its error that wants links followed is a question, too.
+        (Some(Era::Legacy), Some(NorthDialect::Modern)) => true,
+        (Some(Era::Legacy), dialect) => {
+            !routed.upstream.declares(&routed.client, dialect).is_empty()
         }
-        let limits = json::Limits { depth: 512, duplicates: json::Duplicates::Allow, outline: 1 };
-        let unreadable = |_| broken("its state cannot be read");
-        let doc = Doc::parse(body.raw.clone(), &limits).map_err(unreadable)?;
-        let Some(state) = doc.root().get(STATE) else { return Ok(body) };
-        let text = state.as_str().ok_or_else(|| broken("its state is no text"))?;
-        let token = self
-            .states
-            .seal(Owner::of(caller), tool, &text, self.clock.now_ms())
-            .map_err(|cause| broken("its state is too long").with_cause(cause))?;
-        let mut raw = Vec::with_capacity(body.raw.len() + token.len());
-        let (start, end) = (state.offset(), state.offset() + state.raw().len());
-        raw.extend_from_slice(&body.raw[..start]);
-        json::write_str(&mut raw, &token);
-        raw.extend_from_slice(&body.raw[end..]);
-        let raw = Bytes::from(raw);
-        let doc = Doc::parse(raw, &limits).map_err(unreadable)?;
-        Ok(ResultBody::upstream(doc.root().bytes(), north::shape(doc.root())))
     }
 }
 
-fn text(value: &Bytes) -> Option<String> {
-    let limits = json::Limits { depth: 1, duplicates: json::Duplicates::Allow, outline: 0 };
-    let doc = Doc::parse(value.clone(), &limits).ok()?;
-    let root: Value<'_> = doc.root();
-    root.as_str().map(Into::into)
+/// The members of a request among which answers and state are.
+fn params(request: &SouthRequest) -> Option<&RawMembers> {
+    match request {
+        SouthRequest::CallTool { others, .. } => Some(others),
+        SouthRequest::Ask { ask, .. } => Some(&ask.params),
+        SouthRequest::Probe | SouthRequest::List { .. } => None,
+    }
+}
+
+fn params_mut(request: &mut SouthRequest) -> Option<&mut RawMembers> {
+    match request {
+        SouthRequest::CallTool { others, .. } => Some(others),
+        SouthRequest::Ask { ask, .. } => Some(&mut ask.params),
+        SouthRequest::Probe | SouthRequest::List { .. } => None,
+    }
+}
+
+fn is(key: &[u8], name: &str) -> bool {
+    key == name.as_bytes()
+}
+
+/// Whether a request brings answers, or a state.
+fn brings(request: &SouthRequest) -> bool {
+    let Some(members) = params(request) else { return false };
+    members.iter().any(|member| is(&member.key, ANSWERS) || is(&member.key, STATE))
 }
 
 fn refused(message: &'static str) -> Error {
     Error::protocol(Code::InvalidArgs, rpc::INVALID_PARAMS, 200, message)
 }
 
-fn broken(what: &str) -> Error {
-    Error::new(Code::ExternalServiceError, format!("the server asks something, but {what}"))
+fn broken(upstream: &str, what: &str) -> Error {
+    Error::new(Code::ExternalServiceError, format!("`{upstream}` asks something, but {what}"))
         .with_kind("malformed")
         .from_upstream()
-}
-
-pin_project! {
-    /// A call whose answer may hold a state.
-    pub struct Sealing<F> {
-        #[pin]
-        inner: F,
-        call: Option<(ContinuationLayer, Caller, Arc<str>)>,
-    }
-}
-
-impl<F> Future for Sealing<F>
-where
-    F: Future<Output = Result<Reply, Error>>,
-{
-    type Output = Result<Reply, Error>;
-
-    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let this = self.project();
-        let reply = ready_or_return!(this.inner.poll(cx))?;
-        let Some((layer, caller, tool)) = this.call.take() else {
-            return Poll::Ready(Ok(reply));
-        };
-        Poll::Ready(reply.map_end(move |end| match end {
-            Ok(Final::Result(body)) => layer.seal(body, &caller, &tool).map(Final::Result),
-            other => other,
-        }))
-    }
 }

@@ -18,7 +18,6 @@ use tower::{Layer, Service};
 
 use super::stage::{BoxFuture, Permitted};
 use crate::{
-    dialect::task,
     error::{Code, Error, Next},
     idempotency::{Begin, Claim, Lease, ReplayKey, Replays, Scope, Stored},
     json::{self, Doc},
@@ -184,11 +183,7 @@ fn settle(lease: Lease, end: Result<&Final, &Error>) {
     match end {
         // A question is one step of the call; its answer comes under the same key. A task is what
         // became of the call: nobody gets a second one.
-        Ok(Final::Result(body))
-            if body.shape.has_type && !body.shape.complete && !task::is_created(body) =>
-        {
-            lease.free();
-        }
+        Ok(Final::Result(body)) if body.shape.asks => lease.free(),
         Ok(answer) => lease.finish(answer),
         Err(error) if error.unknown_outcome() => lease.unknown(),
         Err(_) => lease.free(),

@@ -15,11 +15,13 @@ use tower::{Layer, Service};
 
 pub mod answer;
 pub mod api_key;
+pub mod asked;
 pub mod audit;
 pub mod continuation;
 pub mod credential;
 pub mod idempotency;
 pub mod naming;
+pub mod parked;
 pub mod policy;
 pub mod principal;
 pub mod rate_limit;
@@ -34,11 +36,13 @@ pub mod validate;
 
 use self::{
     api_key::ApiKeyLayer,
+    asked::Asked,
     audit::AuditLayer,
     continuation::ContinuationLayer,
     credential::CredentialLayer,
     idempotency::IdempotencyLayer,
     naming::NamingLayer,
+    parked::ParkedCalls,
     policy::PolicyLayer,
     principal::PrincipalLayer,
     rate_limit::{AddressLimitLayer, RateLimitLayer},
@@ -84,6 +88,10 @@ pub struct Engines {
     pub tasks: Arc<TaskIds>,
     pub cursors: Arc<Cursors>,
     pub cancels: Arc<Cancels>,
+    /// Of clients of the handshake era, in the middle of their calls.
+    pub asked: Arc<Asked>,
+    /// Calls at servers of the handshake era that wait for answers.
+    pub parked: Arc<ParkedCalls>,
     pub worlds: Arc<Worlds>,
     pub upstreams: Upstreams,
     pub limiter: Arc<Limiter>,
@@ -122,8 +130,15 @@ where
     let bottom = lower(e, terminal);
     // From the inside out. What a task asks is a question like any other to the layer above.
     let stack = TaskLayer::new(e.tasks.clone(), e.clock.clone()).layer(bottom);
-    // A server's own state leaves the gateway sealed and comes back opened.
-    let stack = ContinuationLayer::new(e.states.clone(), e.clock.clone()).layer(stack);
+    // What a server asks reaches its client, and the answers the server; the layers above see
+    // one call.
+    let stack = ContinuationLayer::new(
+        e.states.clone(),
+        e.clock.clone(),
+        e.asked.clone(),
+        e.parked.clone(),
+    )
+    .layer(stack);
     let stack = RouteLayer::new(e.upstreams.clone(), e.cursors.clone(), e.lists, e.clock.clone())
         .layer(stack);
     // The last thing before a call leaves: its intent is on disk.
@@ -146,6 +161,7 @@ where
         e.client_sessions.clone(),
         e.clock.clone(),
         e.cancels.clone(),
+        e.asked.clone(),
         e.telemetry.clone(),
     )
     .layer(stack);
@@ -179,5 +195,5 @@ where
     let stack = CredentialLayer.layer(terminal);
     // A session needs the credential to be opened with.
     let stack = SessionLayer::new(engines.sessions.clone()).layer(stack);
-    SouthboundLayer.layer(stack)
+    SouthboundLayer::new(engines.parked.clone()).layer(stack)
 }

@@ -26,9 +26,9 @@ use crate::{
     dialect::task,
     error::{Code, Error},
     identity::{session::Owner, task::TaskIds},
-    mcp::{Capabilities, Method, Served, meta, rpc},
+    mcp::{Capabilities, Method, Served, rpc},
     model::{
-        call::{RawMember, Target},
+        call::Target,
         caller::Caller,
         exchange::NorthDialect,
         reply::{Final, Reply, ResultBody, RpcError},
@@ -102,7 +102,8 @@ enum Matter {
     Driven,
 }
 
-/// Also sees to it that a server is told of the extension only by clients that can use it there.
+/// A handshake revision has no such extension, whatever its client declared; what a stateless
+/// client wrote goes on where the server has it.
 fn matter(routed: &mut Routed) -> Option<Matter> {
     match &routed.request {
         SouthRequest::Ask { ask, .. } if matches!(ask.target, Target::Task(_)) => {
@@ -112,17 +113,12 @@ fn matter(routed: &mut Routed) -> Option<Matter> {
         _ => return None,
     }
     let serves = serves(&routed.upstream);
-    let declared = routed.client.capabilities.contains(Capabilities::TASKS);
-    match routed.dialect? {
-        NorthDialect::Modern if serves => declared.then_some(Matter::Handed),
-        _ => {
-            if declared {
-                withdraw(routed);
-            }
-            let cannot = routed.dialect != Some(NorthDialect::Modern);
-            (serves && cannot).then_some(Matter::Driven)
-        }
+    if routed.dialect? == NorthDialect::Modern {
+        let declared = routed.client.capabilities.contains(Capabilities::TASKS);
+        return (serves && declared).then_some(Matter::Handed);
     }
+    routed.client.capabilities = routed.client.capabilities.without(Capabilities::TASKS);
+    serves.then_some(Matter::Driven)
 }
 
 /// Whether a server keeps tasks of this extension.
@@ -130,34 +126,9 @@ fn serves(upstream: &Upstream) -> bool {
     matches!(upstream.era(), Some(Era::Modern(_))) && upstream.served().contains(Served::TASKS)
 }
 
-fn declaration(routed: &Routed) -> Option<usize> {
-    let is = |member: &RawMember| member.key.as_ref() == meta::CLIENT_CAPABILITIES.as_bytes();
-    routed.meta.members.iter().position(is)
-}
-
-fn withdraw(routed: &mut Routed) {
-    routed.client.capabilities = routed.client.capabilities.without(Capabilities::TASKS);
-    routed.meta.capabilities = routed.meta.capabilities.without(Capabilities::TASKS);
-    if let Some(at) = declaration(routed)
-        && let Some(member) = routed.meta.members.get_mut(at)
-    {
-        member.value = task::not_declaring(&member.value);
-    }
-}
-
+/// Declares the extension for a client that does not, to see its task through.
 fn declare(routed: &mut Routed) {
     routed.client.capabilities = routed.client.capabilities | Capabilities::TASKS;
-    routed.meta.capabilities = routed.meta.capabilities | Capabilities::TASKS;
-    let at = declaration(routed);
-    let written = at.and_then(|at| routed.meta.members.get(at)).map(|member| &member.value);
-    let value = task::declaring(written);
-    match at.and_then(|at| routed.meta.members.get_mut(at)) {
-        Some(member) => member.value = value,
-        None => routed
-            .meta
-            .members
-            .push(RawMember { key: meta::CLIENT_CAPABILITIES.as_bytes().to_vec().into(), value }),
-    }
 }
 
 impl TaskLayer {

@@ -108,8 +108,9 @@ fn events_are_passed_on_one_by_one() {
                 assert!(client.event().unwrap().contains(&own));
                 signal.give();
                 assert!(client.event().unwrap().contains(&own));
-                // What the caller did not ask for is left out.
+                // A session that has not said otherwise gets what a log has to say.
                 signal.give();
+                assert!(client.event().unwrap().contains(r#""data":"hi""#));
                 signal.give();
                 assert!(client.event().unwrap().contains(&own));
                 signal.give();

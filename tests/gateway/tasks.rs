@@ -424,12 +424,52 @@ fn a_task_has_no_more_time_than_its_call() {
     wait_for("its server is told", SOON, || server.cancelled());
 }
 
+const ASKS: &str = r#""status":"input_required","inputRequests":{"ok":{"method":"elicitation/create","params":{"mode":"form","message":"Sure?","requestedSchema":{"type":"object","properties":{}}}}}"#;
+
 #[test]
 fn what_a_task_asks_of_a_client_that_cannot_answer_ends_it() {
-    let asks = r#""status":"input_required","inputRequests":{"ok":{"method":"elicitation/create","params":{"mode":"form","message":"Sure?","requestedSchema":{"type":"object","properties":{}}}}}"#;
-    let server = Server::start(&[WORKING, asks]);
+    let server = Server::start(&[WORKING, ASKS]);
     let gateway = server.gateway();
-    let reply = forms()[1].ask(&gateway);
+    let [legacy, lite] = forms();
+    let reply = lite.ask(&gateway);
     assert_eq!(reply.status, 502, "{}", reply.text());
     wait_for("its server is told", SOON, || server.cancelled());
+    let reply = legacy.ask(&gateway);
+    assert_eq!(reply.refusal().as_deref(), Some("capability_missing"), "{}", reply.text());
+    wait_for("again", SOON, || server.upstream.of("tasks/cancel").len() == 2);
+}
+
+#[test]
+fn what_a_task_asks_reaches_a_client_in_the_middle_of_its_call() {
+    let server = Server::start(&[WORKING, ASKS, WORKING, DONE]);
+    let gateway = server.gateway();
+    let initialize = r#"{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{"elicitation":{}},"clientInfo":{"name":"t","version":"1"}}}"#;
+    let opened = Request::plain(initialize).ask(&gateway);
+    let session = opened.header("mcp-session-id").unwrap().to_owned();
+    let mut client = Client::of(&gateway);
+    client.send(&Request::handshake(SLOW_BEFORE).header("Mcp-Session-Id", &session));
+    assert_eq!(client.head().status, 200);
+    let mut next = |holds: &str| loop {
+        let event = client.event().unwrap_or_else(|| panic!("the stream ended before {holds}"));
+        let data = event.lines().find_map(|line| line.strip_prefix("data: ")).unwrap_or_default();
+        if data.contains(holds) {
+            return data.to_owned();
+        }
+    };
+    let question = next("elicitation/create");
+    assert!(question.contains("Sure?"), "{question}");
+    let answer = format!(
+        r#"{{"jsonrpc":"2.0","id":{},"result":{{"action":"accept","content":{{"n":1.0}}}}}}"#,
+        member(&question, &["id"]).unwrap()
+    );
+    let taken = Request::handshake(answer).header("Mcp-Session-Id", &session).ask(&gateway);
+    assert_eq!(taken.status, 202);
+    assert_eq!(member(&next("\"result\""), &["id"]).as_deref(), Some("7"));
+    let told = server.upstream.of("tasks/update").pop().unwrap();
+    assert_eq!(
+        told.member(&["params", "inputResponses", "ok"]).as_deref(),
+        Some(r#"{"action":"accept","content":{"n":1.0}}"#)
+    );
+    assert_eq!(server.upstream.calls().len(), 2, "one task");
+    assert!(!server.cancelled());
 }

@@ -17,7 +17,7 @@ use crate::{
     error::{Code, Error},
     identity::session::Owner,
     json::{Doc, Duplicates, Limits},
-    mcp::{Capabilities, Method, meta, rpc},
+    mcp::{Capabilities, Method, rpc},
     model::{
         call::{Ask, Meta},
         caller::Caller,
@@ -278,13 +278,8 @@ where
 /// A request about a task, beside its call.
 fn about(call: &Routed, ask: Ask, timeout: Duration) -> Routed {
     let mut routed = call.clone();
-    // Neither progress nor a key belongs to it; what the client declared does.
-    let capabilities = call.meta.capabilities;
-    let members = call.meta.members.iter();
-    let declared =
-        members.filter(|member| member.key.as_ref() == meta::CLIENT_CAPABILITIES.as_bytes());
-    let members = declared.cloned().collect();
-    routed.meta = Meta { members, capabilities, ..Meta::default() };
+    // Neither progress nor a key belongs to it.
+    routed.meta = Meta::default();
     routed.idempotency_key = None;
     let max_time = timeout;
     routed.request = SouthRequest::Ask { ask: Box::new(ask), timeout, max_time };

@@ -113,11 +113,15 @@ impl InFlight {
         // Progress that nobody reads is dropped past this; the end never is.
         let (sender, receiver) = mpsc::channel::<Event>(64);
         tokio::runtime::Handle::current().spawn(async move {
+            // The client is asked something: without it, nobody will answer.
+            let mut asked = false;
             loop {
                 let event = tokio::select! {
                     event = stream.next() => event,
                     () = cancelled(&mut self.cancelled) => None,
+                    () = sender.closed(), if asked => None,
                 };
+                asked = matches!(event, Some(Event::Question(_)));
                 match event {
                     Some(end @ Event::End(_)) => {
                         // Nobody there any more: the call has run, and its record says how.

@@ -6,6 +6,9 @@ mod http_form;
 mod inflight;
 mod north_reply;
 pub mod northbound;
+mod outgoing;
+mod park;
+mod reconnect;
 pub mod southbound;
 mod stream;
 

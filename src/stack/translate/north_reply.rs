@@ -79,7 +79,11 @@ fn note(facts: &mut Facts, end: &Final, dialect: NorthDialect) -> u16 {
     let status = match end {
         Final::Result(body) => {
             let failed = body.is_error() && facts.method == Some(Method::CallTool);
-            facts.outcome.get_or_insert(if failed { Outcome::ToolError } else { Outcome::Ok });
+            facts.outcome.get_or_insert(match failed {
+                true => Outcome::ToolError,
+                false if body.shape.asks => Outcome::InputRequired,
+                false => Outcome::Ok,
+            });
             if failed && facts.error.is_none() {
                 facts.error = Some("tool_error");
             }

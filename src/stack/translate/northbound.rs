@@ -16,7 +16,10 @@ use http_body::Body as HttpBody;
 use tower::{Layer, Service};
 
 use super::{
-    super::stage::BoxFuture,
+    super::{
+        asked::{Answer, Asked},
+        stage::BoxFuture,
+    },
     http_form::{accepted, check_content_type, not_allowed, one_header},
     inflight::{Cancels, InFlight},
     north_reply,
@@ -31,7 +34,7 @@ use crate::{
     error::{Code, Error},
     identity::session::{Owner, Session, Sessions},
     json::{self, Doc},
-    mcp::{Capabilities, Method, Version, header, rpc},
+    mcp::{Capabilities, LogLevel, Method, Version, header, rpc},
     model::{
         call::{Call, Client, Meta, Request, Route, Surface},
         caller::Caller,
@@ -61,6 +64,7 @@ pub struct NorthboundLayer {
     sessions: Arc<Sessions>,
     clock: Clock,
     cancels: Arc<Cancels>,
+    asked: Arc<Asked>,
     telemetry: Arc<Telemetry>,
 }
 
@@ -70,9 +74,10 @@ impl NorthboundLayer {
         sessions: Arc<Sessions>,
         clock: Clock,
         cancels: Arc<Cancels>,
+        asked: Arc<Asked>,
         telemetry: Arc<Telemetry>,
     ) -> Self {
-        Self { config, sessions, clock, cancels, telemetry }
+        Self { config, sessions, clock, cancels, asked, telemetry }
     }
 }
 
@@ -184,17 +189,32 @@ impl Front {
                 self.exchange.facts().method = Some(Method::parse(&method));
                 self.notified(Method::parse(&method), params)
             }
-            // Nothing is ever asked of a client, so a response answers nothing; the handshake
-            // revisions take any, the stateless one knows none.
-            Message::Result { .. } | Message::Error { .. } => {
-                if self.parts.headers.contains_key(header::SESSION_ID) {
-                    self.legacy(Method::Other)?;
-                    return Ok(accepted());
-                }
-                Err(Error::http(Code::InvalidArgs, 400, "a client sends no responses here")
-                    .with_rpc_code(rpc::INVALID_REQUEST))
+            Message::Result { id, result } => {
+                self.answered(Some(&id), Answer::Result(result.bytes()))
             }
+            Message::Error { id, error } => self.answered(id.as_ref(), Answer::Error(error)),
         }
+    }
+
+    /// A response of a client, which answers a question if one is open under its id. Handshake
+    /// revisions take any, the stateless one knows none.
+    fn answered(mut self, id: Option<&Bytes>, answer: Answer) -> Result<Response<Body>, Error> {
+        if !self.parts.headers.contains_key(header::SESSION_ID) {
+            return Err(Error::http(Code::InvalidArgs, 400, "a client sends no responses here")
+                .with_rpc_code(rpc::INVALID_REQUEST));
+        }
+        let session = self.legacy(Method::Other)?;
+        let employee = self.caller.principal.employee.as_ref();
+        let id = id.and_then(streamable_http_session::answered_id);
+        let open = session
+            .nonce
+            .zip(id)
+            .is_some_and(|(session, id)| self.layer.asked.answer(session, employee, &id, answer));
+        if !open {
+            tracing::debug!("a client answered a question that is not open");
+        }
+        self.exchange.facts().outcome = Some(Outcome::Ok);
+        Ok(accepted())
     }
 
     /// A request of 2026-07-28: the caller that leaves ends its call.
@@ -245,8 +265,12 @@ impl Front {
         let caller = self.caller.clone();
         let is_call = matches!(request, Request::CallTool(_) | Request::Ask(_));
         let active = layer.telemetry.metrics().enter(request.method());
-        let client =
-            Client { capabilities: session.capabilities, log_level: None, session: session.nonce };
+        let client = Client {
+            capabilities: session.capabilities.known_to(version),
+            // Until a session says which it wants, these; whoever has none is sent none.
+            log_level: session.nonce.map(|_| LogLevel::Info),
+            session: session.nonce,
+        };
         let call = self.call(surface, dialect, client, request, meta)?;
         if !is_call {
             let reply = inner.call(call).await?;

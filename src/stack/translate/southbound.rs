@@ -6,10 +6,7 @@
 
 use std::{
     mem,
-    sync::{
-        Arc,
-        atomic::{AtomicU64, Ordering},
-    },
+    sync::Arc,
     task::{Context, Poll},
 };
 
@@ -21,45 +18,55 @@ use tower::{Layer, Service};
 use super::{
     super::{
         answer::{self, Media},
-        stage::{BoxFuture, Era, Hop, Routed, SouthRequest, Upstream},
+        parked::ParkedCalls,
+        stage::{BoxFuture, Era, HeldSession, Hop, Routed, Upstream},
     },
     give_up::GiveUp,
-    stream,
+    outgoing::{self, write},
+    park,
+    stream::{self, Events, First, Live},
 };
 use crate::{
     body::Body,
     dialect::{
-        header_value,
-        south::{self, Outbound, Speech},
-        streamable_http,
+        questions,
+        south::{self, Speech},
+        task,
     },
     error::{Code, Error},
-    mcp::{Capabilities, Method, Version, header, meta},
+    mcp::{Capabilities, Method, Served, Version, rpc},
     model::{
-        call::{Client, Meta, RawMembers},
-        exchange::{Attempt, NorthDialect, Outcome},
-        ids,
+        call::Client,
+        caller::Caller,
+        exchange::{Exchange, NorthDialect, Outcome},
         reply::{Content, Final, Reply},
-        trace::TraceParent,
     },
-    registry::{MarkedArguments, Tool},
 };
 
 /// Speaks to servers.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct SouthboundLayer;
+#[derive(Clone)]
+pub struct SouthboundLayer {
+    parked: Arc<ParkedCalls>,
+}
+
+impl SouthboundLayer {
+    pub fn new(parked: Arc<ParkedCalls>) -> Self {
+        Self { parked }
+    }
+}
 
 impl<S> Layer<S> for SouthboundLayer {
     type Service = Southbound<S>;
 
     fn layer(&self, inner: S) -> Southbound<S> {
-        Southbound { inner }
+        Southbound { inner, parked: self.parked.clone() }
     }
 }
 
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct Southbound<S> {
     inner: S,
+    parked: Arc<ParkedCalls>,
 }
 
 impl<S> Service<Routed> for Southbound<S>
@@ -78,19 +85,19 @@ where
     fn call(&mut self, routed: Routed) -> BoxFuture<Reply> {
         let clone = self.inner.clone();
         let inner = mem::replace(&mut self.inner, clone);
-        Box::pin(exchange(inner, routed))
+        Box::pin(exchange(inner, self.parked.clone(), routed))
     }
 }
-
-/// Ids of requests to servers: unique within the process, so that a server that takes
-/// progress tokens for its own never meets one twice.
-static NEXT_ID: AtomicU64 = AtomicU64::new(1);
 
 /// One request under way.
 pub(super) struct Request {
     pub id: u64,
     pub upstream: Arc<Upstream>,
-    pub exchange: Arc<crate::model::exchange::Exchange>,
+    pub exchange: Arc<Exchange>,
+    pub caller: Option<Caller>,
+    /// How the client speaks, and what it can take beside its answer.
+    pub dialect: Option<NorthDialect>,
+    pub client: Client,
     pub method: Method,
     pub speech: Speech,
     /// Of the attempt in the exchange's facts.
@@ -102,61 +109,165 @@ pub(super) struct Request {
     pub timeout: std::time::Duration,
 }
 
-async fn exchange<S>(mut inner: S, routed: Routed) -> Result<Reply, Error>
+async fn exchange<S>(
+    mut inner: S,
+    parked: Arc<ParkedCalls>,
+    mut routed: Routed,
+) -> Result<Reply, Error>
 where
     S: Service<Hop, Response = Response<Body>, Error = Error> + Clone + Send + Sync + 'static,
     S::Future: Send,
 {
-    let is_own = routed.caller.is_none();
+    if routed.upstream.era() == Some(Era::Legacy) {
+        let brought = park::take(&mut routed.request);
+        if brought.goes_on() {
+            let live = park::resume(&parked, routed, brought).await?;
+            return go_on(parked, live).await;
+        }
+    }
     let (request, hop) = write(routed)?;
     // Dropped with the call, it tells a server of the handshake era that nobody waits.
-    let give_up = GiveUp::new(&request, &hop, &inner);
-    let deadline = (Instant::now() + request.timeout).min(request.end);
-    let name = request.upstream.name.as_str();
-    let answered = timeout_at(deadline, async {
+    let mut give_up = GiveUp::new(&request, &hop, &inner);
+    let answered = timeout_at(stream::deadline(&request), async {
         let response = inner.call(hop).await?;
-        read(&request, &give_up, response).await
+        read(&request, &mut give_up, response).await
     });
     let read = match answered.await {
         Ok(read) => read,
         Err(_) => Err(timed_out(&request)),
     };
     match read {
-        Ok(Read::End(end)) => {
-            give_up.disarm();
-            request.close(Ok(&end));
-            // Discovery learns from such an answer how the server speaks.
-            let end = if is_own { end } else { answer::not_ours(end, name)? };
-            Ok(Reply { headers: smallvec::SmallVec::new(), content: Content::Final(end) })
+        Ok(Read::End(end)) => ended(request, give_up, end),
+        Ok(Read::Stream(first, events)) => {
+            settle(parked, Live { request, events: *events, give_up }, first)
         }
-        Ok(Read::Stream(events)) => {
-            let content = Content::Stream(stream::relay(request, events, give_up));
+        Err(error) => Err(failed(request, give_up, error)),
+    }
+}
+
+/// The rest of a call whose server has got its answers.
+async fn go_on(parked: Arc<ParkedCalls>, mut live: Live) -> Result<Reply, Error> {
+    let deadline = stream::deadline(&live.request);
+    let Live { request, events, give_up } = &mut live;
+    let first = match timeout_at(deadline, stream::first(request, events, give_up)).await {
+        Ok(first) => first,
+        Err(_) => Err(timed_out(&live.request)),
+    };
+    match first {
+        Ok(first) => settle(parked, live, first),
+        Err(error) => Err(failed(live.request, live.give_up, error)),
+    }
+}
+
+/// What becomes of a stream whose first is known.
+fn settle(parked: Arc<ParkedCalls>, live: Live, first: First) -> Result<Reply, Error> {
+    match first {
+        First::End(end) => ended(live.request, live.give_up, end),
+        First::Asks => park::park(&parked, live).map(plain),
+        First::Stream => {
+            let content = Content::Stream(stream::relay(parked, live));
             Ok(Reply { headers: smallvec::SmallVec::new(), content })
-        }
-        Err(error) => {
-            // A server that answered, whatever it was, waits for no cancellation.
-            if error.code() != Code::Timeout {
-                give_up.disarm();
-            }
-            tracing::debug!(upstream.name = name, error = %error, "an attempt failed");
-            request.close(Err(&error));
-            Err(error)
         }
     }
 }
 
+fn ended(request: Request, give_up: GiveUp, end: Final) -> Result<Reply, Error> {
+    give_up.disarm();
+    request.close(Ok(&end));
+    // Discovery learns from such an answer how the server speaks.
+    let end = if request.caller.is_none() {
+        end
+    } else {
+        answer::not_ours(end, request.upstream.name.as_str())?
+    };
+    finish(&request, end).map(plain)
+}
+
+fn failed(request: Request, give_up: GiveUp, error: Error) -> Error {
+    // A server that answered, whatever it was, waits for no cancellation.
+    if error.code() != Code::Timeout {
+        give_up.disarm();
+    }
+    let name = request.upstream.name.as_str();
+    tracing::debug!(upstream.name = name, error = %error, "an attempt failed");
+    request.close(Err(&error));
+    error
+}
+
+fn plain(end: Final) -> Reply {
+    Reply { headers: smallvec::SmallVec::new(), content: Content::Final(end) }
+}
+
+/// Puts into the middle's terms what only a revision of the server's knows, and into the
+/// taxonomy's what its client's cannot be told.
+pub(super) fn finish(request: &Request, end: Final) -> Result<Final, Error> {
+    let Final::Error(error) = &end else { return Ok(end) };
+    match i32::try_from(error.code).unwrap_or_default() {
+        rpc::URL_ELICITATION_REQUIRED if matches!(request.speech, Speech::Legacy(_)) => {
+            links_wanted(request, end)
+        }
+        // The layer of tasks declares the extension itself.
+        rpc::MISSING_CAPABILITY
+            if request.upstream.served().contains(Served::TASKS)
+                && task::wants_extension(error) =>
+        {
+            Ok(end)
+        }
+        rpc::MISSING_CAPABILITY if request.dialect != Some(NorthDialect::Modern) => {
+            Err(cannot_be_asked(request, questions::required(error)))
+        }
+        _ => Ok(end),
+    }
+}
+
+/// A server wants links followed before it serves the call: its client is asked to, if it can be.
+fn links_wanted(request: &Request, end: Final) -> Result<Final, Error> {
+    let Final::Error(error) = &end else { return Ok(end) };
+    let links = Capabilities::ELICITATION_URL;
+    let can = request.client.capabilities.contains(links);
+    match request.dialect {
+        Some(NorthDialect::Modern) if can => Ok(match questions::links(error) {
+            Some(asking) => Final::Result(asking),
+            None => end,
+        }),
+        Some(NorthDialect::Modern) => {
+            let message = format!("`{}` wants a link followed first", request.upstream.name);
+            Ok(Final::Error(questions::missing(links, &message)))
+        }
+        // Its own revision has the same error.
+        Some(NorthDialect::Legacy(version)) if can && version >= Version::V2025_11_25 => Ok(end),
+        _ => {
+            let required = links.to_json(Version::LATEST);
+            Err(cannot_be_asked(request, Some(required.into())))
+        }
+    }
+}
+
+fn cannot_be_asked(request: &Request, required: Option<Bytes>) -> Error {
+    let name = &request.upstream.name;
+    let message = format!("`{name}` must ask something that this client cannot be asked");
+    let error = Error::new(Code::CapabilityMissing, message).with_kind("rpc_error").from_upstream();
+    match required {
+        Some(required) => error.with_required_capabilities(required),
+        None => error,
+    }
+}
+
 /// What a response turned out to be, once its first bytes were read.
-pub(super) enum Read {
+enum Read {
     End(Final),
-    Stream(stream::Events),
+    Stream(First, Box<Events>),
 }
 
 async fn read(
     request: &Request,
-    give_up: &GiveUp,
+    give_up: &mut GiveUp,
     response: Response<Body>,
 ) -> Result<Read, Error> {
-    let (head, body) = response.into_parts();
+    let (mut head, body) = response.into_parts();
+    if let Some(session) = head.extensions.remove::<HeldSession>() {
+        give_up.hold(session);
+    }
     let upstream = &request.upstream;
     let name = upstream.name.as_str();
     let cap = upstream.max_response_bytes;
@@ -178,7 +289,13 @@ async fn read(
             let text = answer::collect(body, cap, name).await?;
             read_json(request, text)
         }
-        Media::EventStream => stream::first(request, stream::Events::new(body, cap), give_up).await,
+        Media::EventStream => {
+            let mut events = Box::new(Events::new(body, cap));
+            Ok(match stream::first(request, &mut events, give_up).await? {
+                First::End(end) => Read::End(end),
+                first => Read::Stream(first, events),
+            })
+        }
         Media::Html => Err(answer::failure(name, "answered with a web page: no MCP endpoint")),
         Media::Other => Err(answer::failure(name, "gave no JSON-RPC answer")),
     }
@@ -214,8 +331,13 @@ pub(super) fn timed_out(request: &Request) -> Error {
 impl Request {
     /// Notes how the attempt ended.
     pub(super) fn close(&self, end: Result<&Final, &Error>) {
-        let mut facts = self.exchange.facts();
-        let Some(attempt) = facts.attempts.get_mut(self.attempt) else { return };
+        Self::close_at(&self.exchange, self.attempt, end);
+    }
+
+    /// Notes how an attempt ended that is another exchange's already.
+    pub(super) fn close_at(exchange: &Exchange, attempt: usize, end: Result<&Final, &Error>) {
+        let mut facts = exchange.facts();
+        let Some(attempt) = facts.attempts.get_mut(attempt) else { return };
         let ended = Instant::now();
         attempt.ended = Some(ended);
         let took = ended.saturating_duration_since(attempt.started);
@@ -223,6 +345,9 @@ impl Request {
             Ok(Final::Result(body)) if body.is_error() => {
                 attempt.outcome = Outcome::ToolError;
                 attempt.error = Some("tool_error");
+            }
+            Ok(Final::Result(body)) if body.shape.asks => {
+                attempt.outcome = Outcome::InputRequired;
             }
             Ok(Final::Result(_)) => attempt.outcome = Outcome::Ok,
             Ok(Final::Error(error)) => {
@@ -236,206 +361,18 @@ impl Request {
         }
         facts.waited += took;
     }
-}
 
-// === Writing ===
-
-fn write(routed: Routed) -> Result<(Request, Hop), Error> {
-    let Routed {
-        exchange,
-        caller,
-        upstream,
-        request,
-        dialect,
-        client,
-        meta,
-        idempotency_key,
-        headers,
-        ..
-    } = routed;
-    let speech = speech(&upstream, &request)?;
-    if speech == Speech::Lite
-        && let SouthRequest::Ask { ask, .. } = &request
-    {
-        // Its dialect has nothing but tools.
-        return Err(streamable_http::unserved(ask.method.as_str()));
+    /// Goes on for another exchange, in which the client brought answers: a try of its own, with
+    /// the time that is left.
+    pub(super) fn go_on(&mut self, routed: Routed) {
+        let tool = routed.request.tool().map(|tool| tool.name().clone());
+        let upstream = &self.upstream;
+        let attempt = outgoing::begin(&routed.exchange, upstream, self.method, tool, self.speech);
+        self.attempt = attempt.number;
+        self.exchange = routed.exchange;
+        self.dialect = routed.dialect;
+        self.client = routed.client;
+        self.progress_token = routed.meta.progress_token;
+        self.timeout = routed.request.timeout().unwrap_or(self.timeout);
     }
-    let id = NEXT_ID.fetch_add(1, Ordering::Relaxed);
-    let (method, tool, timeout, max_time) = match &request {
-        SouthRequest::CallTool { tool, timeout, max_time, .. } => {
-            (Method::CallTool, Some(tool.clone()), *timeout, *max_time)
-        }
-        SouthRequest::List { family, .. } => {
-            (family.list_method(), None, upstream.timeout, upstream.max_time)
-        }
-        SouthRequest::Ask { ask, timeout, max_time } => (ask.method, None, *timeout, *max_time),
-        SouthRequest::Probe => {
-            // A session is opened with what the server has to say, and so the ping is enough.
-            let method =
-                if matches!(speech, Speech::Legacy(_)) { Method::Ping } else { Method::Discover };
-            (method, None, upstream.timeout, upstream.max_time)
-        }
-    };
-    let started = Instant::now();
-    let span_id = ids::span_id();
-    let (parent, tracestate, attempt) = {
-        let mut facts = exchange.facts();
-        let parent =
-            TraceParent { trace_id: facts.trace.trace_id, span_id, sampled: facts.trace.sampled };
-        facts.attempts.push(Attempt {
-            upstream: upstream.name.shared(),
-            method,
-            tool: match &request {
-                SouthRequest::Ask { ask, .. } => Some(ask.target.name().into()),
-                _ => tool.as_ref().map(|tool| tool.name().clone()),
-            },
-            version: match speech {
-                Speech::Modern(version) | Speech::Legacy(version) => Some(version),
-                Speech::Lite => None,
-            },
-            span_id,
-            started,
-            ended: None,
-            server: None,
-            http_version: None,
-            outcome: Outcome::Cancelled,
-            error: None,
-            rpc_code: None,
-            number: 1,
-        });
-        (parent, facts.trace.tracestate.clone(), facts.attempts.len() - 1)
-    };
-    let traceparent = parent.render();
-    let empty = RawMembers::new();
-    let (arguments, others, cursor) = match &request {
-        SouthRequest::CallTool { arguments, others, .. } => (arguments.as_ref(), others, None),
-        SouthRequest::List { cursor, .. } => (None, &empty, cursor.as_deref()),
-        SouthRequest::Ask { ask, .. } => (None, &ask.params, None),
-        SouthRequest::Probe => (None, &empty, None),
-    };
-    let user = caller
-        .as_ref()
-        .filter(|_| speech == Speech::Lite && upstream.inject_user && method == Method::CallTool);
-    let outbound = Outbound {
-        speech,
-        id,
-        method,
-        tool: tool.as_ref().map(|tool| &**tool.name()),
-        arguments,
-        target: match &request {
-            SouthRequest::Ask { ask, .. } => Some(&ask.target),
-            _ => None,
-        },
-        others,
-        cursor,
-        meta: &meta,
-        capabilities: capabilities(dialect, &client, &meta),
-        traceparent: &traceparent,
-        tracestate: tracestate.as_deref(),
-        user,
-    };
-    let body = outbound.body();
-    if body.len() > upstream.max_request_bytes {
-        return Err(Error::new(
-            Code::PayloadTooLarge,
-            format!(
-                "the request is larger than the {} bytes that `{}` takes",
-                upstream.max_request_bytes, upstream.name
-            ),
-        ));
-    }
-    let mut own = outbound.headers();
-    if let (Speech::Modern(_), Some(tool)) = (speech, &tool)
-        && !tool.definition.params.is_empty()
-    {
-        repeat_arguments(&mut own, tool, arguments);
-    }
-    if let Ok(value) = http::HeaderValue::from_str(&traceparent) {
-        own.insert(header::TRACEPARENT, value);
-    }
-    if let Some(value) = tracestate.and_then(|state| http::HeaderValue::try_from(&*state).ok()) {
-        own.insert(header::TRACESTATE, value);
-    }
-    if speech == Speech::Lite
-        && let Some(key) = &idempotency_key
-        && let Ok(value) = http::HeaderValue::from_str(key)
-    {
-        own.insert(header::IDEMPOTENCY_KEY, value);
-    }
-    let hop = Hop {
-        exchange: exchange.clone(),
-        caller,
-        upstream: upstream.clone(),
-        method: http::Method::POST,
-        path: match (speech, method) {
-            (Speech::Lite, Method::CallTool) => "/tools/call",
-            (Speech::Lite, _) => "/tools/list",
-            _ => "",
-        },
-        headers: own,
-        body,
-        session: matches!(speech, Speech::Legacy(_)),
-        client_headers: Arc::new(headers),
-    };
-    let request = Request {
-        id,
-        upstream,
-        exchange,
-        method,
-        speech,
-        attempt,
-        progress_token: meta.progress_token.clone(),
-        end: started + max_time,
-        timeout,
-    };
-    Ok((request, hop))
-}
-
-/// Repeats marked arguments in headers, from the body that is sent; a null or absent one has
-/// none.
-fn repeat_arguments(headers: &mut http::HeaderMap, tool: &Tool, arguments: Option<&Bytes>) {
-    let marked = MarkedArguments::read(arguments);
-    for param in &tool.definition.params {
-        let Some(text) = marked.text(param) else { continue };
-        // An encoded value is visible ASCII.
-        if let Ok(value) = http::HeaderValue::from_str(&header_value::encode(&text)) {
-            headers.insert(param.header.clone(), value);
-        }
-    }
-}
-
-fn speech(upstream: &Upstream, request: &SouthRequest) -> Result<Speech, Error> {
-    match upstream.era() {
-        Some(Era::Modern(_) | Era::Lite) | None if matches!(request, SouthRequest::Probe) => {
-            Ok(Speech::Modern(Version::LATEST))
-        }
-        Some(Era::Modern(version)) => Ok(Speech::Modern(version)),
-        // The session knows which version it agreed on; this one is what is asked for.
-        Some(Era::Legacy) => Ok(Speech::Legacy(upstream.pinned.unwrap_or(Version::LATEST_LEGACY))),
-        Some(Era::Lite) => Ok(Speech::Lite),
-        None => Err(Error::new(
-            Code::ExternalServiceError,
-            format!("how `{}` speaks is being found out: try again", upstream.name),
-        )
-        .with_kind("era_unknown")
-        .with_advice(true, crate::error::Next::Retry)
-        .from_upstream()),
-    }
-}
-
-/// What is declared on a request: what a stateless client wrote, and for another one, which
-/// cannot be asked yet, that the gateway itself sees tasks through.
-fn capabilities<'a>(
-    dialect: Option<NorthDialect>,
-    client: &Client,
-    meta: &'a Meta,
-) -> Option<&'a [u8]> {
-    if dialect != Some(NorthDialect::Modern) && !client.capabilities.contains(Capabilities::TASKS) {
-        return None;
-    }
-    let member = meta
-        .members
-        .iter()
-        .find(|member| member.key.as_ref() == meta::CLIENT_CAPABILITIES.as_bytes())?;
-    Some(&member.value)
 }

@@ -1,9 +1,10 @@
 //! A server's event stream: read as it comes, relayed as far as the caller asked for it.
 //!
-//! Progress goes on under the caller's own token; what belongs to families that are not served
-//! is left out; a question is answered with the refusal the server must expect.
+//! Progress goes on under the caller's own token, log messages from the level on that the caller
+//! wants; what belongs to families that are not served is left out. A question that the caller can
+//! be asked is kept; any other is answered with the refusal the server must expect.
 
-use std::time::Duration;
+use std::{collections::VecDeque, time::Duration};
 
 use bytes::Bytes;
 use futures_util::stream;
@@ -11,51 +12,96 @@ use http_body_util::BodyExt;
 use tokio::time::{Instant, timeout_at};
 
 use super::{
-    super::answer,
-    give_up::GiveUp,
-    southbound::{Read, Request, timed_out},
+    super::{answer, parked::ParkedCalls},
+    give_up::{GiveUp, Owed},
+    park,
+    reconnect::Resumption,
+    southbound::{Request, finish, timed_out},
 };
 use crate::{
     body::Body,
-    dialect::{south, sse},
+    dialect::{questions, south, sse},
     error::{Code, Error},
+    mcp::Method,
     model::reply::{Event, Final, Notification, ReplyStream},
 };
 
-const PROGRESS: &str = "notifications/progress";
+/// How many questions of a server are refused or answered for it during one call: each costs a
+/// request.
+const REFUSED: usize = 64;
 
-/// How many questions of a server are answered during one call: each costs a request.
-const QUESTIONS: usize = 64;
+/// How many questions of a server may wait for answers at once.
+const WAITING: usize = 16;
+
+/// How long more questions are waited for after one has come: servers that ask several things
+/// write them one after the other, and each round costs a human's time.
+const MORE: Duration = Duration::from_millis(50);
 
 /// The events of one answer.
 pub(crate) struct Events {
     body: Body,
     parser: sse::Parser,
     /// Read ahead of the stream's start: the notification that made a stream of it.
-    first: Option<Notification>,
+    first: VecDeque<Notification>,
     /// Bytes that may still come.
     left: usize,
-    /// Questions that will still be answered.
-    questions: usize,
+    /// Questions that will still be refused.
+    refusals: usize,
+    /// How many questions have been kept so far.
+    kept: usize,
+    /// Until then more questions are waited for.
+    more: Instant,
+    resumption: Resumption,
+    /// How often the call has asked.
+    pub(super) rounds: usize,
+}
+
+/// A call that is under way.
+pub(super) struct Live {
+    pub request: Request,
+    pub events: Events,
+    pub give_up: GiveUp,
 }
 
 /// One step of a stream.
-enum Step {
+pub(super) enum Step {
     Notification(Notification),
+    /// The server waits for answers to all that is owed.
+    Asks,
     End(Final),
 }
 
 impl Events {
     pub(super) fn new(body: Body, cap: usize) -> Self {
-        Self { body, parser: sse::Parser::new(cap), first: None, left: cap, questions: QUESTIONS }
+        Self {
+            body,
+            parser: sse::Parser::new(cap),
+            first: VecDeque::new(),
+            left: cap,
+            refusals: REFUSED,
+            kept: 0,
+            more: Instant::now(),
+            resumption: Resumption::default(),
+            rounds: 0,
+        }
+    }
+
+    /// Waits for more questions from now on, before those that are owed are asked.
+    pub(super) fn wait_for_more(&mut self) {
+        self.more = Instant::now() + MORE;
     }
 
     /// The next thing of the stream that concerns the caller.
-    async fn next(&mut self, request: &Request, give_up: &GiveUp) -> Result<Step, Error> {
+    pub(super) async fn next(
+        &mut self,
+        request: &Request,
+        give_up: &mut GiveUp,
+    ) -> Result<Step, Error> {
         let name = request.upstream.name.as_str();
         loop {
             while let Some(event) = self.parser.next() {
                 let event = event.map_err(|_| too_large(request))?;
+                self.resumption.note(&event);
                 // A priming event has no data and is no message.
                 if event.data.is_empty() {
                     continue;
@@ -67,18 +113,8 @@ impl Events {
                             return Ok(Step::Notification(notification));
                         }
                     }
-                    Ok(south::Incoming::Question { id, method }) => {
-                        if method.as_ref() != "ping" {
-                            tracing::warn!(
-                                upstream.name = name,
-                                "a server asked a question that no capability entitles it to"
-                            );
-                        }
-                        let Some(left) = self.questions.checked_sub(1) else {
-                            return Err(answer::failure(name, "asked too much during one call"));
-                        };
-                        self.questions = left;
-                        give_up.answer(&id, &method);
+                    Ok(south::Incoming::Question { id, method, params }) => {
+                        self.asked(request, give_up, id, &method, params)?;
                     }
                     Err(error) => {
                         let what = "sent an event that is no message";
@@ -86,20 +122,69 @@ impl Events {
                     }
                 }
             }
-            match self.body.frame().await {
-                None => {
-                    return Err(answer::failure(name, "ended its stream before the answer")
-                        .with_kind("stream_ended"));
+            let frame = if give_up.owed.is_empty() {
+                self.body.frame().await
+            } else {
+                match timeout_at(self.more, self.body.frame()).await {
+                    Ok(frame) => frame,
+                    Err(_) => return Ok(Step::Asks),
                 }
-                Some(Err(cause)) => return Err(answer::broken(name, cause)),
+            };
+            let broken = match frame {
+                None => answer::failure(name, "ended its stream before the answer")
+                    .with_kind("stream_ended"),
+                Some(Err(cause)) => answer::broken(name, cause),
                 Some(Ok(frame)) => {
                     let Ok(data) = frame.into_data() else { continue };
                     self.left =
                         self.left.checked_sub(data.len()).ok_or_else(|| too_large(request))?;
                     self.parser.push(data);
+                    continue;
                 }
+            };
+            if give_up.is_lost() {
+                return Err(answer::session_lost(name));
             }
+            self.body = self.resumption.resume(name, give_up, broken).await?;
+            // What came of an event that was cut off comes again.
+            self.parser = sse::Parser::new(self.left);
         }
+    }
+
+    /// Keeps a question that the caller can be asked, and refuses any other.
+    fn asked(
+        &mut self,
+        request: &Request,
+        give_up: &mut GiveUp,
+        id: Bytes,
+        method: &str,
+        params: Option<Bytes>,
+    ) -> Result<(), Error> {
+        let name = request.upstream.name.as_str();
+        let too_much = || answer::failure(name, "asked too much during one call");
+        let kind = Method::parse(method);
+        let declared = request.upstream.declares(&request.client, request.dialect);
+        if questions::needs(kind, params.as_ref()).is_some_and(|needed| declared.contains(needed)) {
+            if give_up.owed.len() >= WAITING {
+                return Err(too_much());
+            }
+            if give_up.owed.is_empty() {
+                self.wait_for_more();
+            }
+            self.kept += 1;
+            let key = format!("q{}", self.kept).into();
+            give_up.owed.push(Owed { id, key, method: kind, params });
+            return Ok(());
+        }
+        if kind != Method::Ping {
+            tracing::warn!(
+                upstream.name = name,
+                "a server asked a question that no capability entitles it to"
+            );
+        }
+        self.refusals = self.refusals.checked_sub(1).ok_or_else(too_much)?;
+        give_up.answer(&id, method);
+        Ok(())
     }
 }
 
@@ -115,72 +200,83 @@ fn too_large(request: &Request) -> Error {
         .from_upstream()
 }
 
-/// What of a notification the caller gets: progress of its call, under its own token.
+/// What of a notification the caller gets: progress of its call, under its own token, and log
+/// messages that are severe enough.
 fn wanted(request: &Request, notification: Notification) -> Option<Notification> {
-    let token = request.progress_token.as_ref()?;
-    if &*notification.method != PROGRESS {
-        return None;
+    match Method::parse(&notification.method) {
+        Method::Progress => {
+            let token = request.progress_token.as_ref()?;
+            let params: Bytes = south::progress_for(&notification.params?, request.id, token)?;
+            Some(Notification { method: notification.method, params: Some(params) })
+        }
+        Method::Message => {
+            let least = request.client.log_level?;
+            let level = south::level_of(notification.params.as_ref()?)?;
+            (level >= least).then_some(notification)
+        }
+        _ => None,
     }
-    let params: Bytes = south::progress_for(&notification.params?, request.id, token)?;
-    Some(Notification { method: notification.method, params: Some(params) })
+}
+
+/// What a stream turned out to be, once the first of it was read.
+pub(super) enum First {
+    End(Final),
+    Stream,
+    Asks,
 }
 
 /// Reads up to the first thing that concerns the caller: an end is a plain answer, a
 /// notification makes a stream.
 pub(super) async fn first(
     request: &Request,
-    mut events: Events,
-    give_up: &GiveUp,
-) -> Result<Read, Error> {
+    events: &mut Events,
+    give_up: &mut GiveUp,
+) -> Result<First, Error> {
     match events.next(request, give_up).await? {
-        Step::End(end) => Ok(Read::End(end)),
+        Step::End(end) => Ok(First::End(end)),
+        Step::Asks => Ok(First::Asks),
         Step::Notification(notification) => {
-            events.first = Some(notification);
-            Ok(Read::Stream(events))
+            events.first.push_back(notification);
+            Ok(First::Stream)
         }
     }
 }
 
-/// Where a relayed stream stands.
-struct Relay {
-    request: Request,
-    events: Events,
-    /// Gone with the end of the stream.
-    give_up: Option<GiveUp>,
-}
-
 /// The rest of a stream. Progress starts the clock anew, the end of the call does not move.
-pub(super) fn relay(request: Request, events: Events, give_up: GiveUp) -> ReplyStream {
-    let relay = Relay { request, events, give_up: Some(give_up) };
-    Box::pin(stream::unfold(relay, |mut relay| async move {
+pub(super) fn relay(parked: std::sync::Arc<ParkedCalls>, live: Live) -> ReplyStream {
+    Box::pin(stream::unfold(Some((parked, live)), |state| async move {
         // The last event took it.
-        let give_up = relay.give_up.take()?;
-        if let Some(notification) = relay.events.first.take() {
-            relay.give_up = Some(give_up);
-            return Some((Event::Notification(notification), relay));
+        let (parked, mut live) = state?;
+        if let Some(notification) = live.events.first.pop_front() {
+            return Some((Event::Notification(notification), Some((parked, live))));
         }
-        let deadline = deadline(&relay.request);
-        let step = match timeout_at(deadline, relay.events.next(&relay.request, &give_up)).await {
+        let deadline = deadline(&live.request);
+        let Live { request, events, give_up } = &mut live;
+        let step = match timeout_at(deadline, events.next(request, give_up)).await {
             Ok(Ok(Step::Notification(notification))) => {
-                relay.give_up = Some(give_up);
-                return Some((Event::Notification(notification), relay));
+                return Some((Event::Notification(notification), Some((parked, live))));
+            }
+            Ok(Ok(Step::Asks)) => {
+                return Some((Event::End(park::park(&parked, live)), None));
             }
             Ok(Ok(Step::End(end))) => Ok(end),
             Ok(Err(error)) => Err(error),
-            Err(_) => Err(timed_out(&relay.request)),
+            Err(_) => Err(timed_out(&live.request)),
         };
+        let Live { request, give_up, .. } = live;
         // A server that let its time run out is told; one that ended the stream knows.
         if !matches!(&step, Err(error) if error.code() == Code::Timeout) {
             give_up.disarm();
         }
-        relay.request.close(step.as_ref());
-        let name = relay.request.upstream.name.as_str();
-        let end = step.and_then(|end| answer::not_ours(end, name));
-        Some((Event::End(end), relay))
+        request.close(step.as_ref());
+        let name = request.upstream.name.as_str();
+        let step = step.and_then(|end| answer::not_ours(end, name));
+        let step = step.and_then(|end| finish(&request, end));
+        Some((Event::End(step), None))
     }))
 }
 
-fn deadline(request: &Request) -> Instant {
+pub(super) fn deadline(request: &Request) -> Instant {
     let quiet: Duration = request.timeout;
     (Instant::now() + quiet).min(request.end)
 }

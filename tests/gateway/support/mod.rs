@@ -2,6 +2,7 @@
 //! test writes, and a client that can send anything. No expectation stands here.
 
 pub mod answer;
+pub mod asker;
 pub mod client;
 pub mod gateway;
 pub mod upstream;
@@ -12,6 +13,7 @@ use serde_json::value::RawValue;
 use tokio::time::Instant;
 
 pub use answer::{Answer, Signal};
+pub use asker::Asker;
 pub use client::{Client, Reply, Request};
 pub use gateway::Gateway;
 pub use upstream::{Received, Speaks, Upstream};
