@@ -42,8 +42,9 @@ impl Request {
 
     /// A message of 2026-07-28 with the headers that mirror its body.
     pub fn stateless(body: &str) -> Self {
-        let name = member(body, &["params", "name"]).map(|name| unquoted(&name));
         let method = unquoted(&member(body, &["method"]).unwrap());
+        let named = if method == "resources/read" { "uri" } else { "name" };
+        let name = member(body, &["params", named]).map(|name| unquoted(&name));
         let request = Self::plain(body)
             .header("MCP-Protocol-Version", "2026-07-28")
             .header("Mcp-Method", &method);
