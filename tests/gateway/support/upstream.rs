@@ -239,6 +239,7 @@ impl State {
                 r#"{{"resultType":"complete","tools":{tools},"ttlMs":0,"cacheScope":"private"}}"#
             ),
             ("server/discover", Speaks::Stateless) => r#"{"resultType":"complete","supportedVersions":["2026-07-28"],"capabilities":{"tools":{}},"ttlMs":0,"cacheScope":"private"}"#.to_owned(),
+            ("ping", Speaks::Handshake(_)) => "{}".to_owned(),
             ("initialize", Speaks::Handshake(version)) => {
                 let result = format!(
                     r#"{{"jsonrpc":"2.0","id":{{{{id}}}},"result":{{"protocolVersion":"{version}","capabilities":{{"tools":{{}}}},"serverInfo":{{"name":"s","version":"1"}}}}}}"#
