@@ -11,7 +11,7 @@ use crate::{
     dialect::{downgrade, south},
     error::{Code, Error},
     json::{Doc, Kind, Value},
-    mcp::Family,
+    mcp::{Family, Served, rpc},
     model::reply::{Final, Reply},
     registry::{Definition, DefinitionFault, Entry, read_definition, read_entry, without_marks},
     stack::stage::{Era, Routed, SouthRequest},
@@ -48,6 +48,14 @@ where
             let request = SouthRequest::List { family, cursor: cursor.take() };
             let page = match self.ask(request).await? {
                 Final::Result(body) => body.raw,
+                // Resources and templates have one capability; many servers have only one of
+                // the two.
+                Final::Error(error)
+                    if error.code == i64::from(rpc::METHOD_NOT_FOUND)
+                        && family.capability() == Served::RESOURCES =>
+                {
+                    return Ok(reading.listed);
+                }
                 Final::Error(error) => return Err(self.refused(family, error.code)),
             };
             let doc = south::read_page(page)?;

@@ -43,7 +43,7 @@ where
             Era::Lite => self.upstream.set_served(Served::TOOLS),
             Era::Modern(_) if !heard => self.hear().await?,
             // The answer to `initialize` says it, and the session's layer reads that.
-            Era::Legacy if self.upstream.served().is_empty() => {
+            Era::Legacy if self.sessions.greets_again(&self.upstream.name) => {
                 self.ask(SouthRequest::Probe).await?;
             }
             Era::Modern(_) | Era::Legacy => {}
@@ -57,7 +57,8 @@ where
         let unheard = self.upstream.served().is_empty();
         match self.ask(SouthRequest::Probe).await {
             Ok(Final::Result(body)) => self.take_declared(&body.raw),
-            Err(error) if unheard => return Err(error),
+            // It is away: to ask for its lists would only take as long again.
+            Err(error) if unheard || !answered(&error) => return Err(error),
             Ok(Final::Error(_)) if unheard => self.upstream.set_served(Served::TOOLS),
             Ok(Final::Error(_)) | Err(_) => {}
         }

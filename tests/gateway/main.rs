@@ -3,6 +3,7 @@
 #![allow(clippy::panic, clippy::unwrap_used, reason = "a test fails by panicking")]
 #![allow(clippy::disallowed_methods, reason = "a test's thread serves nobody else")]
 
+mod aggregation;
 mod audit;
 mod browser_edge;
 mod check_table;
@@ -19,6 +20,7 @@ mod json_fidelity;
 mod lifecycle;
 mod message_shape;
 mod negotiation;
+mod pagination;
 mod param_headers;
 mod process_support;
 mod rate_limit;

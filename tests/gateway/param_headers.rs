@@ -1,7 +1,7 @@
 //! `x-mcp-header`: arguments that are repeated in headers are compared on the way in and
 //! written anew on the way out.
 
-use crate::support::{Answer, Gateway, OK, Request, Speaks, Upstream};
+use crate::support::{Answer, Gateway, LITE_OK, OK, Request, Speaks, Upstream};
 
 const TOOLS: &str = r#"[{"name":"echo","description":"d","inputSchema":{"type":"object","properties":{"region":{"type":"string","x-mcp-header":"Region"},"n":{"type":"integer","x-mcp-header":"N"}}}},{"name":"bad","description":"d","inputSchema":{"type":"object","properties":{"l":{"type":"array","items":{"type":"string","x-mcp-header":"L"}}}}}]"#;
 
@@ -46,6 +46,37 @@ fn a_marked_argument_and_its_header_must_agree() {
             assert_eq!(upstream.calls().len(), calls, "{arguments} {header:?}: it left");
         }
     }
+}
+
+#[test]
+fn a_marked_argument_is_compared_under_the_name_of_the_aggregate_too() {
+    let upstream = marked();
+    let gateway = Gateway::before(&upstream);
+    let body = r#"{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"up__echo","arguments":{"region":"eu"},"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{}}}}"#;
+    for (header, right) in [(Some("eu"), true), (Some("us"), false), (None, false)] {
+        let request = Request::stateless(body).at("/mcp");
+        let request = header
+            .into_iter()
+            .fold(request, |request, value| request.header("Mcp-Param-Region", value));
+        let reply = request.ask(&gateway);
+        let expected = if right { (200, None) } else { (400, Some(-32020)) };
+        assert_eq!((reply.status, reply.rpc_code()), expected, "{header:?} {}", reply.text());
+    }
+    let sent = upstream.calls().pop().unwrap();
+    assert_eq!(sent.header("mcp-name"), Some("echo"));
+    assert_eq!(sent.header("mcp-param-region"), Some("eu"));
+}
+
+#[test]
+fn a_wrong_mark_is_taken_out_where_no_header_goes() {
+    let upstream = Upstream::answering(Speaks::Lite, Answer::json(LITE_OK));
+    upstream.lists(TOOLS);
+    let gateway = Gateway::before(&upstream);
+    let list = Request::lite("tools/list", "{}").ask(&gateway).text();
+    assert!(list.contains(r#""name":"bad""#), "{list}");
+    assert!(!list.contains(r#""x-mcp-header":"L""#), "{list}");
+    let call = Request::lite("tools/call", r#"{"name":"bad","arguments":{}}"#).ask(&gateway);
+    assert_eq!(call.status, 200, "{}", call.text());
 }
 
 #[test]

@@ -43,6 +43,7 @@ pub struct RawConfig {
     pub idempotency: RawIdempotency,
     pub names: Option<Names>,
     pub lists: RawLists,
+    pub questions: RawQuestions,
 }
 
 #[derive(Debug, Default)]
@@ -84,6 +85,14 @@ pub struct RawIdempotency {
 pub struct RawLists {
     pub page_size: Option<Spanned<usize>>,
     pub wait: Option<Spanned<Duration>>,
+}
+
+#[derive(Debug, Default)]
+pub struct RawQuestions {
+    pub answer: Option<Spanned<Duration>>,
+    pub rounds: Option<Spanned<usize>>,
+    pub max_open: Option<Spanned<usize>>,
+    pub max_open_each: Option<Spanned<usize>>,
 }
 
 /// Where a secret is.
@@ -180,6 +189,7 @@ impl RawConfig {
             idempotency: read_idempotency(&mut map, faults),
             names: map.words("names", &NAMES, faults),
             lists: read_lists(&mut map, faults),
+            questions: read_questions(&mut map, faults),
         };
         map.finish(faults);
         Some(config)
@@ -277,6 +287,18 @@ fn read_lists(map: &mut MapReader<'_>, faults: &mut Faults) -> RawLists {
         Some(RawLists {
             page_size: map.optional("page_size", faults),
             wait: map.optional("wait", faults),
+        })
+    })
+    .unwrap_or_default()
+}
+
+fn read_questions(map: &mut MapReader<'_>, faults: &mut Faults) -> RawQuestions {
+    part(map, "questions", faults, |map, faults| {
+        Some(RawQuestions {
+            answer: map.optional("answer", faults),
+            rounds: map.optional("rounds", faults),
+            max_open: map.optional("max_open", faults),
+            max_open_each: map.optional("max_open_each", faults),
         })
     })
     .unwrap_or_default()

@@ -107,7 +107,6 @@ fn what_comes_later_is_refused_as_such() {
             "{ url: \"http://a/\", protocol: 2024-11-05 }",
             "Y008 6:38 the protocol revision `2024-11-05` is not part of this version: known are `auto`, `2026-07-28`, `2025-11-25`, `2025-06-18` and `2025-03-26`",
         ),
-        ("{ url: \"http://a/\", park: false }", "Y008 6:28 `park` is not part of this version"),
         (
             "{ url: \"http://a/\", headers: { X-Api-Key: { secret: k } } }",
             "Y008 6:52 `secret` is not part of this version",
@@ -134,6 +133,12 @@ fn a_setting_is_of_its_kind_and_within_bounds() {
         ("session_ttl: 0s", "Y007 1:14 not between 1s and 720h"),
         ("edge: { max_connections: 0 }", "Y007 1:26 not between 1 and 1000000"),
         ("edge: { max_bdy: 1MiB }", "Y004 1:9 unknown key `max_bdy`: did you mean `max_body`?"),
+        (
+            "names: sometimes",
+            "Y007 1:8 unknown way of naming `sometimes`: known are `always`, `conflict` and `never`",
+        ),
+        ("lists: { page_size: 0 }", "Y007 1:21 not between 1 and 100000"),
+        ("lists: { wait: 2d }", "Y007 1:16 not between 0s and 24h"),
         ("idempotency: { wait: 2m }", "Y007 1:22 not between 0s and 1m"),
         (
             "idempotency: { max_body: 1MB }",

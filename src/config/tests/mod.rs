@@ -79,6 +79,8 @@ fn what_is_not_said_has_a_default() {
     assert!(!config.sessions.required && config.tls.is_none() && config.origins.is_empty());
     // Any call can end.
     assert_eq!(config.drain, Drain { delay: secs(0), timeout: secs(120) });
+    assert_eq!(config.names, Names::Always);
+    assert_eq!((config.lists.page_size, config.lists.wait), (1_000, secs(20)));
     let idempotency = config.idempotency;
     assert_eq!((idempotency.ttl, idempotency.wait), (secs(86_400), secs(2)));
     assert_eq!(idempotency.max_body, 256 << 10);
@@ -130,6 +132,8 @@ telemetry: { max_tenants: 20 }
 errors: { tools_call: status }
 sessions: required
 session_ttl: 1h
+names: conflict
+lists: { page_size: 10, wait: 1s }
 drain_delay: 5s
 drain_timeout: 30s
 edge: { header_timeout: 5s, idle_timeout: 60s, body_timeout: 20s, max_connections: 100, max_body: 2MiB }
@@ -156,6 +160,8 @@ idempotency: { capacity_bytes: 1MiB, max_keys: 10, ttl: 1h, wait: 0s, max_body: 
         (secs(5), secs(60), secs(20))
     );
     assert_eq!((edge.max_connections, edge.max_body), (100, 2 << 20));
+    assert_eq!(config.names, Names::Conflict);
+    assert_eq!((config.lists.page_size, config.lists.wait), (10, secs(1)));
     let idempotency = config.idempotency;
     assert_eq!((idempotency.capacity_bytes, idempotency.max_keys), (1 << 20, 10));
     assert_eq!(

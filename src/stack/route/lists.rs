@@ -82,7 +82,7 @@ pub(super) fn declared(catalog: &Catalog, surface: &Surface, dialect: NorthDiale
 pub(super) fn initialize(permitted: &Permitted, version: Version) -> Bytes {
     let (catalog, surface) = (&permitted.world.catalog, &permitted.call.surface);
     let served = declared(catalog, surface, permitted.call.dialect);
-    let instructions = catalog.instructions(surface).map(|text| &**text);
+    let instructions = instructions(permitted);
     streamable_http_session::initialize_result(version, served, instructions).into()
 }
 
@@ -90,8 +90,17 @@ pub(super) fn initialize(permitted: &Permitted, version: Version) -> Bytes {
 pub(super) fn discover(permitted: &Permitted) -> Bytes {
     let (catalog, surface) = (&permitted.world.catalog, &permitted.call.surface);
     let served = declared(catalog, surface, permitted.call.dialect);
-    let instructions = catalog.instructions(surface).map(|text| &**text);
+    let instructions = instructions(permitted);
     streamable_http::discover_result(served, instructions, DISCOVER_TTL_MS).into()
+}
+
+/// What the surface's one server tells those who use it; nothing to who may use nothing of it.
+fn instructions(permitted: &Permitted) -> Option<&str> {
+    let (catalog, surface) = (&permitted.world.catalog, &permitted.call.surface);
+    let text = catalog.instructions(surface)?;
+    let seen = permitted.permit.view().visible();
+    let mut all = Family::ALL.into_iter().flat_map(|family| entries(catalog, surface, family));
+    all.any(|entry| seen.contains(entry.index)).then_some(&**text)
 }
 
 impl Lists {

@@ -3,6 +3,7 @@
 //! Everything here blocks; a test that wants two things at once uses threads.
 
 mod http;
+mod shelf;
 mod upstream;
 
 use std::{
@@ -25,6 +26,7 @@ use tokio::time::Instant;
 
 pub use self::{
     http::{Client, Dialect, Response, exchange},
+    shelf::{Shelf, prompt, resource, template},
     upstream::{Answer, Seen, Upstream, text_result, tool},
 };
 
@@ -114,6 +116,13 @@ impl Setup {
              tools: {{ {tools} }} }}\n"
         );
         self.policies.push((file, text));
+        self
+    }
+
+    /// A standard server that is looked at so seldom.
+    pub fn upstream_polled(mut self, name: &str, at: &Upstream, poll: &str) -> Self {
+        self = self.upstream(name, at, "", "");
+        self.upstreams = self.upstreams.replace("poll: 1s", &format!("poll: {poll}"));
         self
     }
 

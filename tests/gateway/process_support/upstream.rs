@@ -39,6 +39,12 @@ impl Seen {
         self.params["name"].as_str().unwrap_or_default()
     }
 
+    /// What it answers to a method that it does not know.
+    pub fn unknown_method(&self) -> Answer {
+        let error = json!({ "code": -32601, "message": "Method not found" });
+        Answer::json(404, &json!({ "jsonrpc": "2.0", "id": self.id, "error": error }))
+    }
+
     /// The answer that this result is.
     pub fn result(&self, result: Value) -> Answer {
         let body = if self.lite {
@@ -160,6 +166,15 @@ impl Upstream {
         self
     }
 
+    /// What it answers instead from now on, where there is something.
+    pub fn before(
+        &self,
+        handler: impl Fn(&Seen) -> Option<Answer> + Send + Sync + 'static,
+    ) -> &Self {
+        let after = self.shared.handler.lock().clone();
+        self.on(move |seen| handler(seen).or_else(|| after(seen)))
+    }
+
     pub fn on_call(&self, answer: impl Fn(&Seen) -> Answer + Send + Sync + 'static) -> &Self {
         self.on(move |seen| (seen.method == "tools/call").then(|| answer(seen)))
     }
@@ -222,11 +237,7 @@ fn ordinary(seen: &Seen, shared: &Shared) -> Answer {
             })
         }
         "tools/call" => seen.result(text_result("ok")),
-        _ => Answer::json(
-            404,
-            &json!({ "jsonrpc": "2.0", "id": seen.id,
-            "error": { "code": -32601, "message": "Method not found" } }),
-        ),
+        _ => seen.unknown_method(),
     }
 }
 

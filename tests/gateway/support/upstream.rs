@@ -267,6 +267,7 @@ impl State {
             ("server/discover", Speaks::Stateless) => format!(
                 r#"{{"resultType":"complete","supportedVersions":["2026-07-28"],"capabilities":{{"tools":{{}}{declared}}},"ttlMs":0,"cacheScope":"private"}}"#
             ),
+            ("ping", Speaks::Handshake(_)) => "{}".to_owned(),
             ("initialize", Speaks::Handshake(version)) => {
                 let result = format!(
                     r#"{{"jsonrpc":"2.0","id":{{{{id}}}},"result":{{"protocolVersion":"{version}","capabilities":{{"tools":{{}}{declared}}},"serverInfo":{{"name":"s","version":"1"}}}}}}"#
