@@ -97,6 +97,7 @@ impl Background {
             let watcher = Watcher {
                 upstream: upstream.clone(),
                 registry: self.registry.clone(),
+                sessions: engines.sessions.clone(),
                 service: lower.clone(),
                 interval,
                 on_change: self.on_change.clone(),

@@ -8,7 +8,7 @@ use tower::Service;
 
 use super::Watcher;
 use crate::{
-    dialect::south,
+    dialect::{downgrade, south},
     error::{Code, Error},
     json::{Doc, Kind, Value},
     mcp::{Family, Served, rpc},
@@ -41,7 +41,7 @@ where
 {
     /// Every page of a family's listing.
     pub(super) async fn pages(&self, family: Family) -> Result<Listed, Error> {
-        let mut reading = Reading::new(family, self.upstream.era() != Some(Era::Lite));
+        let mut reading = Reading::new(family, self.upstream.era());
         let mut cursors: HashSet<Box<str>> = HashSet::new();
         let mut cursor: Option<Box<str>> = None;
         for _ in 0..PAGES_MAX {
@@ -101,18 +101,22 @@ struct Reading {
     family: Family,
     /// Calls of its tools carry headers, so that a wrong mark makes a tool unusable.
     headers: bool,
+    /// It may list tools that run only as tasks of its revision, which the gateway carries for
+    /// nobody.
+    tasks: bool,
     names: HashSet<Arc<str>>,
     listed: Listed,
 }
 
 impl Reading {
-    fn new(family: Family, headers: bool) -> Self {
+    fn new(family: Family, era: Option<Era>) -> Self {
         let elements = match family {
             Family::Tools => Elements::Tools(Vec::new()),
             Family::Prompts | Family::Resources | Family::Templates => Elements::Others(Vec::new()),
         };
         let listed = Listed { elements, faults: Vec::new() };
-        Self { family, headers, names: HashSet::new(), listed }
+        let (headers, tasks) = (era != Some(Era::Lite), era == Some(Era::Legacy));
+        Self { family, headers, tasks, names: HashSet::new(), listed }
     }
 
     fn len(&self) -> usize {
@@ -124,6 +128,12 @@ impl Reading {
 
     /// Takes one element; one that cannot be read costs only itself.
     fn read(&mut self, element: Value<'_>) {
+        if self.tasks && self.family == Family::Tools && downgrade::only_as_task(element) {
+            let name = element.get("name").and_then(Value::as_str).unwrap_or_default();
+            let shown: String = name.chars().take(128).collect();
+            self.listed.faults.push(format!("`{shown}` runs only as a task: it is left out"));
+            return;
+        }
         let result = match &mut self.listed.elements {
             Elements::Tools(tools) => read_tool(element, self.headers, &mut self.listed.faults)
                 .map(|tool| {
@@ -183,10 +193,10 @@ mod tests {
     use super::*;
     use crate::json::{Duplicates, Limits};
 
-    fn read(family: Family, headers: bool, elements: &str) -> (Vec<String>, usize) {
+    fn read(family: Family, era: Option<Era>, elements: &str) -> (Vec<String>, usize) {
         let limits = Limits { depth: 64, duplicates: Duplicates::Allow, outline: 2 };
         let doc = Doc::parse(Bytes::copy_from_slice(elements.as_bytes()), &limits).unwrap();
-        let mut reading = Reading::new(family, headers);
+        let mut reading = Reading::new(family, era);
         for element in doc.root().elements() {
             reading.read(element);
         }
@@ -208,14 +218,23 @@ mod tests {
             let listing = format!(
                 r#"[7,{{}},{{"{key}":7}},{{"{key}":""}},{{"{key}":"a"}},{{"{key}":"a","x":1}},{{"{key}":"b"}}]"#
             );
-            assert_eq!(read(family, true, &listing), (vec!["a".into(), "b".into()], 5), "{key}");
+            assert_eq!(read(family, None, &listing), (vec!["a".into(), "b".into()], 5), "{key}");
         }
     }
 
     #[test]
     fn a_wrong_mark_costs_the_tool_only_where_headers_are_sent() {
         let listing = r#"[{"name":"a","inputSchema":{"properties":{"n":{"type":"number","x-mcp-header":"N"}}}}]"#;
-        assert_eq!(read(Family::Tools, true, listing), (vec![], 1));
-        assert_eq!(read(Family::Tools, false, listing), (vec!["a".into()], 1));
+        assert_eq!(read(Family::Tools, None, listing), (vec![], 1));
+        assert_eq!(read(Family::Tools, Some(Era::Lite), listing), (vec!["a".into()], 1));
+    }
+
+    #[test]
+    fn a_tool_that_runs_only_as_a_task_is_left_out() {
+        let listing = r#"[{"name":"a","execution":{"taskSupport":"required"}},{"name":"b","execution":{"taskSupport":"optional"}}]"#;
+        assert_eq!(read(Family::Tools, Some(Era::Legacy), listing), (vec!["b".into()], 1));
+        // Later revisions have no such word.
+        let modern = Era::Modern(crate::mcp::Version::LATEST);
+        assert_eq!(read(Family::Tools, Some(modern), listing).1, 0);
     }
 }

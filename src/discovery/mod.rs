@@ -23,7 +23,10 @@ use crate::{
         trace::TraceContext,
     },
     registry::{Change, Registry},
-    stack::stage::{Era, Routed, SouthRequest, Upstream},
+    stack::{
+        session::Sessions,
+        stage::{Era, Routed, SouthRequest, Upstream},
+    },
 };
 
 /// Called when what may be published has changed.
@@ -33,6 +36,8 @@ pub type OnChange = Arc<dyn Fn() + Send + Sync>;
 pub struct Watcher<S> {
     pub upstream: Arc<Upstream>,
     pub registry: Arc<Registry>,
+    /// Of the lower stack.
+    pub sessions: Arc<Sessions>,
     /// The lower stack: southbound and below.
     pub service: S,
     /// Between two listings.

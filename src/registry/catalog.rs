@@ -253,8 +253,9 @@ impl Catalog {
             .fold(unheard, |served, section| served | section.served.unwrap_or(Served::TOOLS))
     }
 
-    /// The upstreams of a surface whose first listing of a family has not ended; without a
-    /// family those that nobody has heard at all.
+    /// The upstreams of a surface whose first listing of a family has not ended. Without a family
+    /// those of which a surface cannot yet say what they are: one of its own has to be listed
+    /// for it, one of many only to be heard.
     pub fn pending<'a>(
         &'a self,
         surface: &'a Surface,
@@ -262,7 +263,10 @@ impl Catalog {
     ) -> impl Iterator<Item = &'a UpstreamName> {
         let is = move |section: &Section| match family {
             Some(family) => *section.listing(family) == Listing::Pending,
-            None => section.served.is_none() && *section.overall() == Listing::Pending,
+            None => {
+                *section.overall() == Listing::Pending
+                    && (*surface != Surface::Aggregate || section.served.is_none())
+            }
         };
         self.sections_of(surface).filter(move |section| is(section)).map(|section| &section.name)
     }

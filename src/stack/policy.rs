@@ -257,14 +257,20 @@ fn unknown_tool(name: &str) -> Error {
 /// A surface whose one upstream was never listed has nothing to list.
 fn unlisted(call: &Call, world: &World) -> Result<(), Error> {
     match (&call.request, &call.surface) {
-        (Request::List { family, .. }, Surface::Upstream(name)) => heard(world, name, *family),
+        (Request::List { family, .. }, Surface::Upstream(name)) => {
+            heard(world, name, Some(*family))
+        }
         _ => Ok(()),
     }
 }
 
-/// Of an upstream that was never listed nothing is known.
-fn heard(world: &World, name: &UpstreamName, family: Family) -> Result<(), Error> {
-    match world.catalog.listing_of(name, family) {
+/// Of an upstream that never listed a family, or any at all, nothing is known.
+fn heard(world: &World, name: &UpstreamName, family: Option<Family>) -> Result<(), Error> {
+    let listing = match family {
+        Some(family) => world.catalog.listing_of(name, family),
+        None => world.catalog.listing(name),
+    };
+    match listing {
         Some(Listing::Never(why)) => Err(unavailable(name.as_str(), why)),
         Some(Listing::Pending) => Err(unavailable(name.as_str(), "it has not answered yet")),
         _ => Ok(()),
@@ -277,7 +283,7 @@ fn never_listed(call: &Call, world: &World, family: Family, asked: &str) -> Resu
         Surface::Upstream(name) => Some(name),
         Surface::Aggregate => world.catalog.prefix_owner(asked).map(|(name, _)| name),
     };
-    owner.map_or(Ok(()), |name| heard(world, name, family))
+    owner.map_or(Ok(()), |name| heard(world, name, Some(family)))
 }
 
 fn unavailable(upstream: &str, why: &str) -> Error {

@@ -258,17 +258,20 @@ fn a_family_that_fails_costs_no_other_and_comes_back() {
 
 #[test]
 fn what_a_server_declares_later_is_served_later() {
-    let (up, shop) = Shelf { tools: vec![tool("t")], ..Shelf::default() }.serve();
-    let gateway = Setup::new().upstream("up", &up, "", "").start();
-    let client = gateway.client("/mcp/up", Dialect::Modern);
-    assert_eq!(client.send("prompts/list", json!({})).word(), "-32601");
-    assert_eq!(up.requests("prompts/list").len(), 0);
-    shop.change(|shelf| shelf.prompts = vec![prompt("p")]);
-    until("prompts are declared", || capabilities(&client)["capabilities"]["prompts"].is_object());
-    until("prompts are listed", || names(&client, "prompts/list") == ["p"]);
-    // And what it no longer declares is gone.
-    shop.change(|shelf| shelf.prompts.clear());
-    until("prompts are gone", || client.send("prompts/list", json!({})).word() == "-32601");
+    for legacy in [false, true] {
+        let (up, shop) = Shelf { legacy, tools: vec![tool("t")], ..Shelf::default() }.serve();
+        let gateway = Setup::new().upstream("up", &up, "", "").start();
+        let client = gateway.client("/mcp/up", Dialect::Modern);
+        assert_eq!(client.send("prompts/list", json!({})).word(), "-32601");
+        assert_eq!(up.requests("prompts/list").len(), 0);
+        shop.change(|shelf| shelf.prompts = vec![prompt("p")]);
+        let declared = || capabilities(&client)["capabilities"]["prompts"].is_object();
+        until("prompts are declared", declared);
+        until("prompts are listed", || names(&client, "prompts/list") == ["p"]);
+        // And what it no longer declares is gone.
+        shop.change(|shelf| shelf.prompts.clear());
+        until("prompts are gone", || client.send("prompts/list", json!({})).word() == "-32601");
+    }
 }
 
 #[test]

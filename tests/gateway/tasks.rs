@@ -85,33 +85,31 @@ impl Server {
         });
         let stands = Arc::new(Mutex::new(stands.iter().map(|&one| one.to_owned()).collect()));
         let looks: Arc<Mutex<Vec<String>>> = Arc::clone(&stands);
-        upstream.serves(
-            &format!(r#"{{"tools":{{}},"extensions":{{"{EXTENSION}":{{}}}}}}"#),
-            move |received| {
-                let method = received.method();
-                if !method.starts_with("tasks/") {
-                    return None;
-                }
-                if !declared(received) {
-                    return Some(missing_extension());
-                }
-                if received.member(&["params", "taskId"]).as_deref() != Some("\"own-1\"") {
-                    let message = "unknown task: own-1";
-                    return Some(error("200 OK", -32_602, message, ""));
-                }
-                if method != "tasks/get" {
-                    return Some(result(r#""resultType":"complete""#));
-                }
-                let mut looks = looks.lock();
-                let now = if looks.len() > 1 { looks.remove(0) } else { looks[0].clone() };
-                if let Some(message) = now.strip_prefix("error ") {
-                    return Some(error("200 OK", -32_602, message, ""));
-                }
-                Some(result(&format!(
-                    r#""resultType":"task","taskId":"own-1",{now},"createdAt":"2026-08-01T00:00:00Z","lastUpdatedAt":"2026-08-01T00:00:00Z","ttlMs":60000"#
-                )))
-            },
-        );
+        upstream.declares(&format!(r#""extensions":{{"{EXTENSION}":{{}}}}"#));
+        upstream.beside(move |received| {
+            let method = received.method();
+            if !method.starts_with("tasks/") {
+                return None;
+            }
+            if !declared(received) {
+                return Some(missing_extension());
+            }
+            if received.member(&["params", "taskId"]).as_deref() != Some("\"own-1\"") {
+                let message = "unknown task: own-1";
+                return Some(error("200 OK", -32_602, message, ""));
+            }
+            if method != "tasks/get" {
+                return Some(result(r#""resultType":"complete""#));
+            }
+            let mut looks = looks.lock();
+            let now = if looks.len() > 1 { looks.remove(0) } else { looks[0].clone() };
+            if let Some(message) = now.strip_prefix("error ") {
+                return Some(error("200 OK", -32_602, message, ""));
+            }
+            Some(result(&format!(
+                r#""resultType":"task","taskId":"own-1",{now},"createdAt":"2026-08-01T00:00:00Z","lastUpdatedAt":"2026-08-01T00:00:00Z","ttlMs":60000"#
+            )))
+        });
         Self { upstream, stands }
     }
 

@@ -34,7 +34,12 @@ pub(super) fn decide(
     };
     let (method, needed) = (ask.method, needed(ask.method));
     if let Surface::Upstream(name) = &call.surface {
-        heard(&world, name, family(&ask.target))?;
+        let family = match &ask.target {
+            // It need not be listed to be read: that any family is known will do.
+            Target::Resource(_) => None,
+            other => Some(family(other)),
+        };
+        heard(&world, name, family)?;
     }
     advertised(world.catalog.served(&call.surface), needed, method)?;
     employee_named(&call)?;

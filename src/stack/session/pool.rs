@@ -98,6 +98,19 @@ impl Sessions {
         Ok(slot.clone())
     }
 
+    /// Has the gateway's own session opened anew by the next request, where it is none: a server
+    /// that keeps no sessions says only when it is greeted what it serves. Says whether so.
+    pub fn greets_again(&self, upstream: &UpstreamName) -> bool {
+        let own = Key { upstream: upstream.clone(), owner: None, capabilities: Capabilities::NONE };
+        let Some(slot) = self.slots.get(&own) else { return true };
+        // Whoever holds it opens it, or has just done so.
+        let Ok(mut open) = slot.session.try_lock() else { return false };
+        if open.as_ref().is_some_and(|session| session.held.id.is_none()) {
+            *open = None;
+        }
+        open.is_none()
+    }
+
     /// A number for the next session.
     pub(super) fn serial(&self) -> u64 {
         self.serial.fetch_add(1, Ordering::Relaxed)

@@ -42,10 +42,13 @@ impl Request {
 
     /// A message of 2026-07-28 with the headers that mirror its body.
     pub fn stateless(body: &str) -> Self {
-        let named = |name| member(body, &["params", name]);
-        let name = named("name").or_else(|| named("uri")).or_else(|| named("taskId"));
-        let name = name.map(|name| unquoted(&name));
         let method = unquoted(&member(body, &["method"]).unwrap());
+        let named = match &*method {
+            "resources/read" => "uri",
+            "tasks/get" | "tasks/update" | "tasks/cancel" => "taskId",
+            _ => "name",
+        };
+        let name = member(body, &["params", named]).map(|name| unquoted(&name));
         let request = Self::plain(body)
             .header("MCP-Protocol-Version", "2026-07-28")
             .header("Mcp-Method", &method);

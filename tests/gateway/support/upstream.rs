@@ -1,7 +1,8 @@
-//! A server whose answers to `tools/call` a test writes; everything else it answers as a server
-//! of its dialect does. It records each request and serves one thread a connection.
+//! A server whose answers to what is called, got, read and completed a test writes; everything
+//! else it answers as a server of its dialect does. It records each request and serves one thread a connection.
 
 use std::{
+    collections::HashMap,
     io::{BufRead, BufReader, Read},
     net::{Shutdown, SocketAddr, TcpListener, TcpStream},
     sync::{
@@ -35,6 +36,9 @@ const TOOLS: &str = r#"[{"name":"echo","description":"Says it again.","inputSche
 {"name":"read_doc","description":"Reads.","inputSchema":{"type":"object"}},
 {"name":"strict","description":"Wants a number.","inputSchema":{"type":"object","properties":{"n":{"type":"integer"}},"required":["n"]}},
 {"name":"wipe","description":"Deletes.","inputSchema":{"type":"object"}}]"#;
+
+/// What a test's script answers.
+const SCRIPTED: [&str; 4] = ["tools/call", "prompts/get", "resources/read", "completion/complete"];
 
 /// A request as it came.
 #[derive(Debug, Clone)]
@@ -91,7 +95,10 @@ struct State {
     script: Mutex<Script>,
     received: Mutex<Vec<Received>>,
     tools: Mutex<String>,
-    capabilities: Mutex<String>,
+    /// What it declares beside tools, the members of an object.
+    declared: Mutex<String>,
+    /// Results by method, where a test gave them.
+    results: Mutex<HashMap<String, String>>,
     beside: Mutex<Beside>,
     idle_close: Mutex<Option<Duration>>,
     /// Connections that the other side closed while it waited for an answer.
@@ -121,7 +128,8 @@ impl Upstream {
             script: Mutex::new(Arc::new(script)),
             received: Mutex::default(),
             tools: Mutex::new(TOOLS.to_owned()),
-            capabilities: Mutex::new(r#"{"tools":{}}"#.to_owned()),
+            declared: Mutex::default(),
+            results: Mutex::default(),
             beside: Mutex::new(Arc::new(|_| None)),
             idle_close: Mutex::default(),
             hang_ups: AtomicUsize::new(0),
@@ -153,19 +161,24 @@ impl Upstream {
         self.state.received.lock().clear();
     }
 
-    /// Declares these capabilities, a JSON object, and answers what belongs to them.
-    pub fn serves(
-        &self,
-        capabilities: &str,
-        beside: impl Fn(&Received) -> Option<Answer> + Send + Sync + 'static,
-    ) {
-        capabilities.clone_into(&mut self.state.capabilities.lock());
-        *self.state.beside.lock() = Arc::new(beside);
+    /// Answers methods beside calls from now on, where this has an answer.
+    pub fn beside(&self, script: impl Fn(&Received) -> Option<Answer> + Send + Sync + 'static) {
+        *self.state.beside.lock() = Arc::new(script);
     }
 
     /// Lists other tools from now on, a JSON array.
     pub fn lists(&self, tools: &str) {
         tools.clone_into(&mut self.state.tools.lock());
+    }
+
+    /// Declares more than tools from now on: members of an object, such as `"prompts":{}`.
+    pub fn declares(&self, members: &str) {
+        *self.state.declared.lock() = format!(",{members}");
+    }
+
+    /// Answers a method with this result from now on.
+    pub fn gives(&self, method: &str, result: &str) {
+        self.state.results.lock().insert(method.to_owned(), result.to_owned());
     }
 
     /// Closes connections on which nothing comes for so long.
@@ -244,7 +257,7 @@ impl State {
 
     fn answer(&self, request: &Received) -> Answer {
         let method = request.method();
-        if method == "tools/call" {
+        if SCRIPTED.contains(&&*method) {
             let script = self.script.lock().clone();
             return script(request);
         }
@@ -253,7 +266,12 @@ impl State {
             return answer;
         }
         let tools = self.tools.lock().clone();
-        let capabilities = self.capabilities.lock().clone();
+        let declared = self.declared.lock().clone();
+        if let Some(result) = self.results.lock().get(&method) {
+            return Answer::json(format!(
+                r#"{{"jsonrpc":"2.0","id":{{{{id}}}},"result":{result}}}"#
+            ));
+        }
         let result = match (method.as_str(), self.speaks) {
             ("tools/list", Speaks::Lite) => return Answer::json(format!(r#"{{"tools":{tools}}}"#)),
             ("tools/list", Speaks::Handshake(_)) => format!(r#"{{"tools":{tools}}}"#),
@@ -261,11 +279,12 @@ impl State {
                 r#"{{"resultType":"complete","tools":{tools},"ttlMs":0,"cacheScope":"private"}}"#
             ),
             ("server/discover", Speaks::Stateless) => format!(
-                r#"{{"resultType":"complete","supportedVersions":["2026-07-28"],"capabilities":{capabilities},"ttlMs":0,"cacheScope":"private"}}"#
+                r#"{{"resultType":"complete","supportedVersions":["2026-07-28"],"capabilities":{{"tools":{{}}{declared}}},"ttlMs":0,"cacheScope":"private"}}"#
             ),
+            ("ping", Speaks::Handshake(_)) => "{}".to_owned(),
             ("initialize", Speaks::Handshake(version)) => {
                 let result = format!(
-                    r#"{{"jsonrpc":"2.0","id":{{{{id}}}},"result":{{"protocolVersion":"{version}","capabilities":{capabilities},"serverInfo":{{"name":"s","version":"1"}}}}}}"#
+                    r#"{{"jsonrpc":"2.0","id":{{{{id}}}},"result":{{"protocolVersion":"{version}","capabilities":{{"tools":{{}}{declared}}},"serverInfo":{{"name":"s","version":"1"}}}}}}"#
                 );
                 return Answer::json(result).header("Mcp-Session-Id", "session-of-the-server");
             }
