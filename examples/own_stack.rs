@@ -218,7 +218,8 @@ async fn main() -> Outcome<()> {
     // From the inside out, as in `stack::build`. The types say what fits: without `PolicyLayer`
     // there is no `Permitted`, and this does not compile.
     let stack = CredentialLayer.layer(service_fn(clock_server));
-    let stack = SouthboundLayer::new(Arc::new(ParkedCalls::new(questions))).layer(stack);
+    let parked = Arc::new(ParkedCalls::new(questions));
+    let stack = SouthboundLayer::new(parked, Arc::default()).layer(stack);
     let stack = RouteLayer::new(upstreams.clone(), cursors, lists, clock.clone()).layer(stack);
     let stack = ValidateLayer::new(Arc::new(Keys::random())).layer(stack);
     let stack = layer_fn(Freeze).layer(stack);

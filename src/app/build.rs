@@ -116,6 +116,7 @@ pub(super) fn app(
         cancels: Arc::new(Cancels::default()),
         asked: Arc::new(Asked::new(questions)),
         parked: Arc::new(ParkedCalls::new(questions)),
+        sides: Arc::default(),
         worlds: worlds.clone(),
         upstreams: upstreams.clone(),
         limiter: limiter.clone(),

@@ -10,7 +10,7 @@ use bytes::Bytes;
 use super::{jsonrpc, north};
 use crate::{
     json::{self, Doc, Kind, Value},
-    mcp::{Capabilities, Method, Version, rpc},
+    mcp::{Capabilities, Method, Version, meta, rpc},
     model::reply::{ResultBody, RpcError},
 };
 
@@ -68,10 +68,10 @@ fn is_url(params: Option<&Bytes>) -> bool {
         .is_some_and(|doc| doc.root().get("mode").is_some_and(|mode| mode.is_str("url")))
 }
 
-/// A question's params as 2026-07-28 writes them: an elicitation says its mode, and a link has
-/// no id.
+/// A question's params as 2026-07-28 writes them: an elicitation says its mode, a link has no id,
+/// and nobody reports progress.
 pub fn to_modern(method: Method, params: Option<Bytes>) -> Option<Bytes> {
-    let params = params?;
+    let params = without_token(params?);
     if method != Method::Elicit {
         return Some(params);
     }
@@ -83,6 +83,22 @@ pub fn to_modern(method: Method, params: Option<Bytes>) -> Option<Bytes> {
         return Some(params);
     }
     Some(rewritten(doc.root(), &[], Some(("mode", "form"))))
+}
+
+/// Params without a token for progress: what is put into a result has no request whose progress
+/// could be told.
+fn without_token(params: Bytes) -> Bytes {
+    let Some(doc) = parse(&params) else { return params };
+    let Some(member) = doc.root().get("_meta").filter(|m| m.get(meta::PROGRESS_TOKEN).is_some())
+    else {
+        return params;
+    };
+    let rest = rewritten(member, &[meta::PROGRESS_TOKEN], None);
+    if rest == "{}" {
+        return rewritten(doc.root(), &["_meta"], None);
+    }
+    let (start, end) = (member.offset(), member.offset() + member.raw().len());
+    [&params[..start], &rest, &params[end..]].concat().into()
 }
 
 /// A question's params for a client of a handshake revision. Who is asked to follow a link gets

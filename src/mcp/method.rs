@@ -121,6 +121,11 @@ impl Method {
         }
     }
 
+    /// Whether a server may ask its client something before it answers.
+    pub const fn may_ask(self) -> bool {
+        matches!(self, Method::CallTool | Method::GetPrompt | Method::ReadResource)
+    }
+
     /// The name in spans, metrics and records; an unknown one is `_OTHER`.
     pub const fn as_str(self) -> &'static str {
         match self {

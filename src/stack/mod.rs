@@ -52,7 +52,7 @@ use self::{
     stage::{ListConfig, Routed, Upstreams, Worlds},
     task::TaskLayer,
     translate::{
-        Cancels,
+        Cancels, SideStreams,
         northbound::{NorthboundConfig, NorthboundLayer},
         southbound::SouthboundLayer,
     },
@@ -92,6 +92,8 @@ pub struct Engines {
     pub asked: Arc<Asked>,
     /// Calls at servers of the handshake era that wait for answers.
     pub parked: Arc<ParkedCalls>,
+    /// Streams of sessions on which such servers may ask, too.
+    pub sides: Arc<SideStreams>,
     pub worlds: Arc<Worlds>,
     pub upstreams: Upstreams,
     pub limiter: Arc<Limiter>,
@@ -195,5 +197,5 @@ where
     let stack = CredentialLayer.layer(terminal);
     // A session needs the credential to be opened with.
     let stack = SessionLayer::new(engines.sessions.clone()).layer(stack);
-    SouthboundLayer::new(engines.parked.clone()).layer(stack)
+    SouthboundLayer::new(engines.parked.clone(), engines.sides.clone()).layer(stack)
 }

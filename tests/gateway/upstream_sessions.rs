@@ -212,3 +212,43 @@ fn a_stream_that_ended_too_early_goes_on_by_its_last_id() {
         assert_eq!(asker.of("tools/call").len(), 1, "the call is not made again");
     }
 }
+
+// === The stream of a session ===
+
+#[test]
+fn what_a_server_asks_on_its_sessions_stream_reaches_the_call() {
+    let asker = Asker::start(HANDSHAKE);
+    asker.offer_streams();
+    let gateway = gateway(&asker, "");
+    let capabilities = json!({ "roots": {} });
+    let arguments = json!({ "aside": true, "rounds": [[{ "method": "roots/list" }]] });
+    for round in 1..=3 {
+        let asking = call(&gateway, "E1", &capabilities, &arguments);
+        let asked: Value = serde_json::from_str(&asking.message()).unwrap();
+        let key = asked["result"]["inputRequests"].as_object().unwrap().keys().next().unwrap();
+        let answers = json!({ key: { "roots": [{ "uri": "file:///a" }] } });
+        let meta = json!({ "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+                           "io.modelcontextprotocol/clientCapabilities": capabilities });
+        let body = json!({ "jsonrpc": "2.0", "id": 8, "method": "tools/call",
+            "params": { "name": "ask", "arguments": arguments, "inputResponses": answers,
+                        "requestState": asked["result"]["requestState"], "_meta": meta } });
+        let done = Request::stateless(&body.to_string()).header("SSO-Emp-Id", "E1").ask(&gateway);
+        assert!(done.text().contains("file:///a"), "{}", done.text());
+        assert_eq!(asker.of("tools/call").len(), round, "one call, whatever it asks");
+    }
+    // One stream for all of them, and none for who cannot be asked.
+    assert_eq!(asker.by("GET").len(), 1);
+    call(&gateway, "E1", &json!({}), &json!({}));
+    assert_eq!(asker.by("GET").len(), 1);
+}
+
+/// C22: a server that offers no stream is believed.
+#[test]
+fn a_stream_that_is_not_offered_is_asked_for_once() {
+    let asker = Asker::start(HANDSHAKE);
+    let gateway = gateway(&asker, "");
+    for employee in ["E1", "E1", "E2"] {
+        call(&gateway, employee, &json!({ "roots": {} }), &json!({}));
+    }
+    assert_eq!(asker.by("GET").len(), 1);
+}

@@ -29,6 +29,15 @@ fn an_elicitation_says_its_mode_where_the_revision_has_modes() {
         legacy(Version::V2025_11_25, r#"{"mode":"url","url":"https://a/"}"#),
         r#"{"elicitationId":"n1","mode":"url","url":"https://a/"}"#
     );
+    // Progress of a question has nowhere to go.
+    for (params, expected) in [
+        (r#"{"a":1,"_meta":{"progressToken":0}}"#, r#"{"a":1}"#),
+        (r#"{"_meta":{"x":1,"progressToken":"p"},"a":1}"#, r#"{"_meta":{"x":1},"a":1}"#),
+        (r#"{"_meta":{"x":1}}"#, r#"{"_meta":{"x":1}}"#),
+    ] {
+        let modern = to_modern(Method::CreateMessage, Some(bytes(params))).unwrap();
+        assert_eq!(modern, expected);
+    }
     // The others are the same in every revision.
     let sampling = bytes(r#"{"messages":[],"maxTokens":1}"#);
     assert_eq!(to_modern(Method::CreateMessage, Some(sampling.clone())), Some(sampling));

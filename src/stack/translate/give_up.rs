@@ -157,7 +157,7 @@ impl GiveUp {
 }
 
 /// The headers of a small message.
-fn aside_headers() -> HeaderMap {
+pub(super) fn aside_headers() -> HeaderMap {
     const JSON: HeaderValue = HeaderValue::from_static("application/json");
     const BOTH: HeaderValue = HeaderValue::from_static("application/json, text/event-stream");
     let mut headers = HeaderMap::new();

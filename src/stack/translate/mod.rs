@@ -9,7 +9,9 @@ pub mod northbound;
 mod outgoing;
 mod park;
 mod reconnect;
+mod side;
 pub mod southbound;
 mod stream;
 
 pub use inflight::Cancels;
+pub use side::SideStreams;

@@ -110,7 +110,7 @@ fn in_modern_terms(owed: &Owed) -> Asked {
 }
 
 /// An exchange that leaves no record, in the same trace.
-fn nobodys(exchange: &Exchange) -> Exchange {
+pub(super) fn nobodys(exchange: &Exchange) -> Exchange {
     let trace = exchange.facts().trace.clone();
     Exchange::new(trace, Instant::now(), 0, None)
 }

@@ -24,6 +24,7 @@ use super::{
     give_up::GiveUp,
     outgoing::{self, write},
     park,
+    side::SideStreams,
     stream::{self, Events, First, Live},
 };
 use crate::{
@@ -47,11 +48,12 @@ use crate::{
 #[derive(Clone)]
 pub struct SouthboundLayer {
     parked: Arc<ParkedCalls>,
+    sides: Arc<SideStreams>,
 }
 
 impl SouthboundLayer {
-    pub fn new(parked: Arc<ParkedCalls>) -> Self {
-        Self { parked }
+    pub fn new(parked: Arc<ParkedCalls>, sides: Arc<SideStreams>) -> Self {
+        Self { parked, sides }
     }
 }
 
@@ -59,14 +61,14 @@ impl<S> Layer<S> for SouthboundLayer {
     type Service = Southbound<S>;
 
     fn layer(&self, inner: S) -> Southbound<S> {
-        Southbound { inner, parked: self.parked.clone() }
+        Southbound { inner, layer: self.clone() }
     }
 }
 
 #[derive(Clone)]
 pub struct Southbound<S> {
     inner: S,
-    parked: Arc<ParkedCalls>,
+    layer: SouthboundLayer,
 }
 
 impl<S> Service<Routed> for Southbound<S>
@@ -85,7 +87,7 @@ where
     fn call(&mut self, routed: Routed) -> BoxFuture<Reply> {
         let clone = self.inner.clone();
         let inner = mem::replace(&mut self.inner, clone);
-        Box::pin(exchange(inner, self.parked.clone(), routed))
+        Box::pin(exchange(inner, self.layer.clone(), routed))
     }
 }
 
@@ -111,24 +113,37 @@ pub(super) struct Request {
 
 async fn exchange<S>(
     mut inner: S,
-    parked: Arc<ParkedCalls>,
+    layer: SouthboundLayer,
     mut routed: Routed,
 ) -> Result<Reply, Error>
 where
     S: Service<Hop, Response = Response<Body>, Error = Error> + Clone + Send + Sync + 'static,
     S::Future: Send,
 {
+    let SouthboundLayer { parked, sides } = layer;
     if routed.upstream.era() == Some(Era::Legacy) {
         let brought = park::take(&mut routed.request);
         if brought.goes_on() {
             let live = park::resume(&parked, routed, brought).await?;
-            return go_on(parked, live).await;
+            let deadline = stream::deadline(&live.request);
+            return go_on(parked, live, deadline).await;
         }
     }
     let (request, hop) = write(routed)?;
     // Dropped with the call, it tells a server of the handshake era that nobody waits.
     let mut give_up = GiveUp::new(&request, &hop, &inner);
-    let answered = timeout_at(stream::deadline(&request), async {
+    let deadline = stream::deadline(&request);
+    if request.method.may_ask()
+        && let Some(side) = sides.enter(&hop, &inner).await
+    {
+        if let Some(session) = side.session() {
+            give_up.hold(session);
+        }
+        let head = Box::pin(async move { inner.call(hop).await });
+        let events = Events::awaited(head, side, request.upstream.max_response_bytes);
+        return go_on(parked, Live { request, events, give_up }, deadline).await;
+    }
+    let answered = timeout_at(deadline, async {
         let response = inner.call(hop).await?;
         read(&request, &mut give_up, response).await
     });
@@ -145,9 +160,12 @@ where
     }
 }
 
-/// The rest of a call whose server has got its answers.
-async fn go_on(parked: Arc<ParkedCalls>, mut live: Live) -> Result<Reply, Error> {
-    let deadline = stream::deadline(&live.request);
+/// The rest of a call, up to the first thing that concerns its caller.
+async fn go_on(
+    parked: Arc<ParkedCalls>,
+    mut live: Live,
+    deadline: Instant,
+) -> Result<Reply, Error> {
     let Live { request, events, give_up } = &mut live;
     let first = match timeout_at(deadline, stream::first(request, events, give_up)).await {
         Ok(first) => first,
@@ -264,6 +282,31 @@ async fn read(
     give_up: &mut GiveUp,
     response: Response<Body>,
 ) -> Result<Read, Error> {
+    match open(request, give_up, response).await? {
+        Opened::End(end) => Ok(Read::End(end)),
+        Opened::Body(body) => {
+            let mut events = Box::new(Events::new(body, request.upstream.max_response_bytes));
+            Ok(match stream::first(request, &mut events, give_up).await? {
+                First::End(end) => Read::End(end),
+                first => Read::Stream(first, events),
+            })
+        }
+    }
+}
+
+/// What a response's head says that it is.
+pub(super) enum Opened {
+    End(Final),
+    /// An event stream.
+    Body(Body),
+}
+
+/// Looks at a response: anything but an event stream is read to its end.
+pub(super) async fn open(
+    request: &Request,
+    give_up: &mut GiveUp,
+    response: Response<Body>,
+) -> Result<Opened, Error> {
     let (mut head, body) = response.into_parts();
     if let Some(session) = head.extensions.remove::<HeldSession>() {
         give_up.hold(session);
@@ -277,34 +320,28 @@ async fn read(
         }
         let text = answer::collect(body, cap, name).await?;
         let member = if request.method == Method::CallTool { "content" } else { "tools" };
-        return Ok(Read::End(Final::Result(answer::provider_result(text, name, member)?)));
+        return Ok(Opened::End(Final::Result(answer::provider_result(text, name, member)?)));
     }
     if !head.status.is_success() {
         let end =
             answer::standard_failure(head.status, &head.headers, body, request.id, name).await?;
-        return Ok(Read::End(end));
+        return Ok(Opened::End(end));
     }
     match answer::media(&head.headers) {
         Media::Json => {
             let text = answer::collect(body, cap, name).await?;
             read_json(request, text)
         }
-        Media::EventStream => {
-            let mut events = Box::new(Events::new(body, cap));
-            Ok(match stream::first(request, &mut events, give_up).await? {
-                First::End(end) => Read::End(end),
-                first => Read::Stream(first, events),
-            })
-        }
+        Media::EventStream => Ok(Opened::Body(body)),
         Media::Html => Err(answer::failure(name, "answered with a web page: no MCP endpoint")),
         Media::Other => Err(answer::failure(name, "gave no JSON-RPC answer")),
     }
 }
 
-fn read_json(request: &Request, text: Bytes) -> Result<Read, Error> {
+fn read_json(request: &Request, text: Bytes) -> Result<Opened, Error> {
     let name = request.upstream.name.as_str();
     match south::read_message(text.clone(), request.id) {
-        Ok(south::Incoming::End(end)) => Ok(Read::End(end)),
+        Ok(south::Incoming::End(end)) => Ok(Opened::End(end)),
         Ok(_) => Err(answer::failure(name, "answered with something that is no response")),
         Err(error) if !answer::is_json_rpc(text) => {
             let what = "answered with something that is no JSON-RPC: if it is a REST endpoint, \

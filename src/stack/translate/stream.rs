@@ -8,18 +8,20 @@ use std::{collections::VecDeque, time::Duration};
 
 use bytes::Bytes;
 use futures_util::stream;
+use http::Response;
 use http_body_util::BodyExt;
-use tokio::time::{Instant, timeout_at};
+use tokio::time::{Instant, sleep_until, timeout_at};
 
 use super::{
-    super::{answer, parked::ParkedCalls},
+    super::{answer, parked::ParkedCalls, stage::BoxFuture},
     give_up::{GiveUp, Owed},
     park,
     reconnect::Resumption,
-    southbound::{Request, finish, timed_out},
+    side::{SideCall, SideQuestion},
+    southbound::{Opened, Request, finish, open, timed_out},
 };
 use crate::{
-    body::Body,
+    body::{Body, BoxError},
     dialect::{questions, south, sse},
     error::{Code, Error},
     mcp::Method,
@@ -37,9 +39,18 @@ const WAITING: usize = 16;
 /// write them one after the other, and each round costs a human's time.
 const MORE: Duration = Duration::from_millis(50);
 
+/// Where messages of a call come from.
+enum Source {
+    /// The answer has not begun.
+    Head(BoxFuture<Response<Body>>),
+    Body(Body),
+}
+
 /// The events of one answer.
 pub(crate) struct Events {
-    body: Body,
+    source: Source,
+    /// Questions that come on the session's own stream.
+    side: Option<SideCall>,
     parser: sse::Parser,
     /// Read ahead of the stream's start: the notification that made a stream of it.
     first: VecDeque<Notification>,
@@ -72,9 +83,20 @@ pub(super) enum Step {
 }
 
 impl Events {
+    /// Of an answer whose head has been read.
     pub(super) fn new(body: Body, cap: usize) -> Self {
+        Self::of(Source::Body(body), None, cap)
+    }
+
+    /// Of an answer that is yet to come, while questions may come elsewhere.
+    pub(super) fn awaited(head: BoxFuture<Response<Body>>, side: SideCall, cap: usize) -> Self {
+        Self::of(Source::Head(head), Some(side), cap)
+    }
+
+    fn of(source: Source, side: Option<SideCall>, cap: usize) -> Self {
         Self {
-            body,
+            source,
+            side,
             parser: sse::Parser::new(cap),
             first: VecDeque::new(),
             left: cap,
@@ -122,32 +144,73 @@ impl Events {
                     }
                 }
             }
-            let frame = if give_up.owed.is_empty() {
-                self.body.frame().await
-            } else {
-                match timeout_at(self.more, self.body.frame()).await {
-                    Ok(frame) => frame,
-                    Err(_) => return Ok(Step::Asks),
+            let broken = match self.wait(!give_up.owed.is_empty()).await {
+                Woke::Enough => return Ok(Step::Asks),
+                Woke::Question(SideQuestion { id, method, params }) => {
+                    self.asked(request, give_up, id, &method, params)?;
+                    continue;
                 }
-            };
-            let broken = match frame {
-                None => answer::failure(name, "ended its stream before the answer")
-                    .with_kind("stream_ended"),
-                Some(Err(cause)) => answer::broken(name, cause),
-                Some(Ok(frame)) => {
+                Woke::Head(response) => match open(request, give_up, response?).await? {
+                    Opened::End(end) => return Ok(Step::End(end)),
+                    Opened::Body(body) => {
+                        self.source = Source::Body(body);
+                        continue;
+                    }
+                },
+                Woke::Frame(Some(Ok(frame))) => {
                     let Ok(data) = frame.into_data() else { continue };
                     self.left =
                         self.left.checked_sub(data.len()).ok_or_else(|| too_large(request))?;
                     self.parser.push(data);
                     continue;
                 }
+                Woke::Frame(Some(Err(cause))) => answer::broken(name, cause),
+                Woke::Frame(None) => answer::failure(name, "ended its stream before the answer")
+                    .with_kind("stream_ended"),
             };
             if give_up.is_lost() {
                 return Err(answer::session_lost(name));
             }
-            self.body = self.resumption.resume(name, give_up, broken).await?;
+            self.source = Source::Body(self.resumption.resume(name, give_up, broken).await?);
             // What came of an event that was cut off comes again.
             self.parser = sse::Parser::new(self.left);
+        }
+    }
+
+    /// Waits for whatever comes first.
+    async fn wait(&mut self, owes: bool) -> Woke {
+        let more = self.more;
+        let (source, side) = (&mut self.source, &mut self.side);
+        let message = async {
+            match source {
+                Source::Head(head) => Woke::Head(head.await),
+                Source::Body(body) => Woke::Frame(body.frame().await),
+            }
+        };
+        if side.is_none() && !owes {
+            return message.await;
+        }
+        let question = async {
+            let question = match side {
+                Some(side) => side.next().await,
+                None => None,
+            };
+            match question {
+                Some(question) => Woke::Question(question),
+                None => std::future::pending().await,
+            }
+        };
+        let enough = async {
+            if !owes {
+                return std::future::pending().await;
+            }
+            sleep_until(more).await;
+            Woke::Enough
+        };
+        tokio::select! {
+            woke = message => woke,
+            woke = question => woke,
+            woke = enough => woke,
         }
     }
 
@@ -186,6 +249,15 @@ impl Events {
         give_up.answer(&id, method);
         Ok(())
     }
+}
+
+/// What a wait ended with.
+enum Woke {
+    Head(Result<Response<Body>, Error>),
+    Frame(Option<Result<http_body::Frame<Bytes>, BoxError>>),
+    Question(SideQuestion),
+    /// No more questions are waited for.
+    Enough,
 }
 
 fn too_large(request: &Request) -> Error {

@@ -41,6 +41,9 @@ struct State {
     /// What is left to be said on a stream that was cut off: by the last event's id.
     rest: Mutex<HashMap<String, Vec<String>>>,
     open: Mutex<Vec<TcpStream>>,
+    /// Whether sessions have streams of their own, and the last that was opened.
+    offers_streams: AtomicBool,
+    aside: Mutex<Option<TcpStream>>,
     stopped: AtomicBool,
 }
 
@@ -61,6 +64,8 @@ impl Asker {
             serial: AtomicU32::new(0),
             rest: Mutex::default(),
             open: Mutex::default(),
+            offers_streams: AtomicBool::new(false),
+            aside: Mutex::default(),
             stopped: AtomicBool::new(false),
         });
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -106,6 +111,11 @@ impl Asker {
             |request: &&Received| !request.body.is_empty() && request.member(&["method"]).is_none();
         let all = self.received();
         all.iter().filter(is).map(|request| serde_json::from_str(request.text()).unwrap()).collect()
+    }
+
+    /// Gives each session a stream of its own, for whoever asks for it.
+    pub fn offer_streams(&self) {
+        self.state.offers_streams.store(true, Ordering::Relaxed);
     }
 
     /// Knows no session any more.
@@ -249,6 +259,14 @@ impl State {
         out: &mut TcpStream,
     ) -> std::io::Result<()> {
         let arguments = &params["arguments"];
+        if arguments["aside"] == true {
+            let said = {
+                let aside = self.aside.lock();
+                let mut aside = aside.as_ref().expect("nobody listens").try_clone()?;
+                self.ask(arguments, &mut aside)?
+            };
+            return plain(out, "200 OK", "", &response(id, done(&said)));
+        }
         begin(out)?;
         if let Some(token) = params["_meta"].get("progressToken") {
             let progress = json!({ "jsonrpc": "2.0", "method": "notifications/progress",
@@ -258,21 +276,7 @@ impl State {
         for log in logs(arguments) {
             write(out, &format!("data: {log}\n\n"))?;
         }
-        let mut said = Vec::new();
-        for round in arguments["rounds"].as_array().into_iter().flatten() {
-            let mut ids = Vec::new();
-            for question in round.as_array().unwrap() {
-                let id = format!("s-{}", self.serial.fetch_add(1, Ordering::Relaxed));
-                let mut question = question.clone();
-                question["jsonrpc"] = json!("2.0");
-                question["id"] = json!(id);
-                write(out, &format!("data: {question}\n\n"))?;
-                ids.push(id);
-            }
-            for id in ids {
-                said.push(self.wait_for(&id)?);
-            }
-        }
+        let said = self.ask(arguments, out)?;
         let end = response(id, done(&said));
         let cuts = arguments["cut"].as_u64().unwrap_or_default();
         if cuts == 0 {
@@ -292,6 +296,26 @@ impl State {
         out.write_all(b"0\r\n\r\n")
     }
 
+    /// Asks everything on a stream, and gives what was said to it.
+    fn ask(&self, arguments: &Value, out: &mut TcpStream) -> std::io::Result<Vec<Value>> {
+        let mut said = Vec::new();
+        for round in arguments["rounds"].as_array().into_iter().flatten() {
+            let mut ids = Vec::new();
+            for question in round.as_array().unwrap() {
+                let id = format!("s-{}", self.serial.fetch_add(1, Ordering::Relaxed));
+                let mut question = question.clone();
+                question["jsonrpc"] = json!("2.0");
+                question["id"] = json!(id);
+                write(out, &format!("data: {question}\n\n"))?;
+                ids.push(id);
+            }
+            for id in ids {
+                said.push(self.wait_for(&id)?);
+            }
+        }
+        Ok(said)
+    }
+
     fn wait_for(&self, id: &str) -> std::io::Result<Value> {
         let mut answers = self.answers.lock();
         let until = std::time::Instant::now() + PATIENCE;
@@ -307,6 +331,10 @@ impl State {
     /// Goes on behind the last event that the client got.
     fn go_on(&self, request: &Received, out: &mut TcpStream) -> std::io::Result<()> {
         let last = request.header("last-event-id").unwrap_or_default().to_owned();
+        if last.is_empty() && self.offers_streams.load(Ordering::Relaxed) {
+            *self.aside.lock() = Some(out.try_clone()?);
+            return begin(out);
+        }
         let Some(mut rest) = self.rest.lock().remove(&last) else {
             let none = json!({ "error": "no stream" });
             return plain(out, "405 Method Not Allowed", "", &none);
