@@ -189,7 +189,7 @@ impl State {
             "server/discover" if !legacy => json!({ "resultType": "complete",
                 "supportedVersions": ["2026-07-28"], "capabilities": { "tools": {} },
                 "ttlMs": 0, "cacheScope": "private" }),
-            "logging/setLevel" => json!({}),
+            "ping" | "logging/setLevel" => json!({}),
             "tools/list" => {
                 let tools: Value = serde_json::from_str(TOOLS).unwrap();
                 json!({ "resultType": "complete", "tools": tools, "ttlMs": 0,
