@@ -133,6 +133,8 @@ fn a_setting_is_of_its_kind_and_within_bounds() {
         ("session_ttl: 0s", "Y007 1:14 not between 1s and 720h"),
         ("edge: { max_connections: 0 }", "Y007 1:26 not between 1 and 1000000"),
         ("edge: { max_bdy: 1MiB }", "Y004 1:9 unknown key `max_bdy`: did you mean `max_body`?"),
+        ("questions: { rounds: 0 }", "Y007 1:22 not between 1 and 100"),
+        ("questions: { answer: 2d }", "Y007 1:22 not between 1s and 24h"),
         ("idempotency: { wait: 2m }", "Y007 1:22 not between 0s and 1m"),
         (
             "idempotency: { max_body: 1MB }",
