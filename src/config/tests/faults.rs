@@ -297,6 +297,10 @@ fn an_upstream_has_an_address_without_secrets() {
             "C103 6:41 `inject_user` is about `dialect: mcp-lite` only",
         ),
         (
+            "{ url: \"http://a/\", protocol: 2026-07-28, park: false }",
+            "C103 6:56 `park` is about servers that have sessions",
+        ),
+        (
             "{ url: \"http://a/\", dialect: mcp-lite, protocol: 2026-07-28 }",
             "C009 6:57 `mcp-lite` has no protocol revisions",
         ),
