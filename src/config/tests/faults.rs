@@ -139,6 +139,8 @@ fn a_setting_is_of_its_kind_and_within_bounds() {
         ),
         ("lists: { page_size: 0 }", "Y007 1:21 not between 1 and 100000"),
         ("lists: { wait: 2d }", "Y007 1:16 not between 0s and 24h"),
+        ("questions: { rounds: 0 }", "Y007 1:22 not between 1 and 100"),
+        ("questions: { answer: 2d }", "Y007 1:22 not between 1s and 24h"),
         ("idempotency: { wait: 2m }", "Y007 1:22 not between 0s and 1m"),
         (
             "idempotency: { max_body: 1MB }",
@@ -299,6 +301,10 @@ fn an_upstream_has_an_address_without_secrets() {
         (
             "{ url: \"http://a/\", inject_user: false }",
             "C103 6:41 `inject_user` is about `dialect: mcp-lite` only",
+        ),
+        (
+            "{ url: \"http://a/\", protocol: 2026-07-28, park: false }",
+            "C103 6:56 `park` is about servers that have sessions",
         ),
         (
             "{ url: \"http://a/\", dialect: mcp-lite, protocol: 2026-07-28 }",

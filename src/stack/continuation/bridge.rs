@@ -288,7 +288,7 @@ where
                 self.name(),
                 self.layer.parked.limits().answer.as_secs()
             );
-            return At::End(Err(Error::new(Code::Timeout, message).with_kind("question_timeout")));
+            return At::End(Err(Error::new(Code::Timeout, message).with_kind("timeout")));
         };
         drop(asking);
         let legacy = self.again.upstream.era() == Some(Era::Legacy);

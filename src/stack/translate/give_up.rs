@@ -89,6 +89,7 @@ impl GiveUp {
                 | Method::ListResources
                 | Method::ListTemplates
                 | Method::Discover
+                | Method::Ping
         );
         let aside: Option<Box<dyn Aside>> = match request.speech {
             Speech::Legacy(_) => {

@@ -231,9 +231,13 @@ pub(super) fn finish(request: &Request, end: Final) -> Result<Final, Error> {
         {
             Ok(end)
         }
-        rpc::MISSING_CAPABILITY if request.dialect != Some(NorthDialect::Modern) => {
-            Err(cannot_be_asked(request, questions::required(error)))
-        }
+        // Discovery reads the code itself, and a client of the same era knows it.
+        rpc::MISSING_CAPABILITY => match request.dialect {
+            None | Some(NorthDialect::Modern) => Ok(end),
+            Some(NorthDialect::Legacy(_) | NorthDialect::McpLite) => {
+                Err(cannot_be_asked(request, questions::required(error)))
+            }
+        },
         _ => Ok(end),
     }
 }
@@ -254,6 +258,7 @@ fn links_wanted(request: &Request, end: Final) -> Result<Final, Error> {
         }
         // Its own revision has the same error.
         Some(NorthDialect::Legacy(version)) if can && version >= Version::V2025_11_25 => Ok(end),
+        None => Ok(end),
         _ => {
             let required = links.to_json(Version::LATEST);
             Err(cannot_be_asked(request, Some(required.into())))

@@ -291,6 +291,7 @@ fn wanted(request: &Request, notification: Notification) -> Option<Notification>
 }
 
 /// What a stream turned out to be, once the first of it was read.
+#[expect(clippy::large_enum_variant, reason = "it lives for a moment, and is never kept")]
 pub(super) enum First {
     End(Final),
     Stream,
