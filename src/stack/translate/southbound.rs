@@ -123,7 +123,7 @@ where
             Ok(Reply { headers: smallvec::SmallVec::new(), content: Content::Final(end) })
         }
         Ok(Read::Stream(events)) => {
-            let content = Content::Stream(stream::relay(request, events, give_up));
+            let content = Content::Stream(stream::relay(request, *events, give_up));
             Ok(Reply { headers: smallvec::SmallVec::new(), content })
         }
         Err(error) => {
@@ -141,7 +141,7 @@ where
 /// What a response turned out to be, once its first bytes were read.
 pub(super) enum Read {
     End(Final),
-    Stream(stream::Events),
+    Stream(Box<stream::Events>),
 }
 
 async fn read(

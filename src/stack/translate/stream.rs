@@ -136,7 +136,7 @@ pub(super) async fn first(
         Step::End(end) => Ok(Read::End(end)),
         Step::Notification(notification) => {
             events.first = Some(notification);
-            Ok(Read::Stream(events))
+            Ok(Read::Stream(Box::new(events)))
         }
     }
 }
