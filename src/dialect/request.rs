@@ -4,10 +4,10 @@
 //! from a client: it is how the gateway tells a provider who calls.
 
 use crate::{
-    error::{Code, Error},
+    error::{Code, Error, Form},
     json::{Kind, Value},
     mcp::{Capabilities, Family, LogLevel, Method, meta, rpc},
-    model::call::{Ask, Meta, Notices, RawMember, RawMembers, Request, Target, ToolCall},
+    model::call::{Ask, Meta, Misread, Notices, RawMember, RawMembers, Request, Target, ToolCall},
 };
 
 fn invalid(message: impl Into<std::borrow::Cow<'static, str>>) -> Error {
@@ -46,6 +46,26 @@ pub fn read(method: Method, params: Option<Value<'_>>) -> Result<(Request, Meta)
         other => Request::Notification(other),
     };
     Ok((request, meta))
+}
+
+/// Sees to it that a fault of a request is told after it is known that its family is served.
+pub fn served_first(
+    method: Method,
+    params: Option<Value<'_>>,
+    read: Result<(Request, Meta), Error>,
+) -> Result<(Request, Meta), Error> {
+    let asks = matches!(method, Method::GetPrompt | Method::ReadResource | Method::Complete);
+    let fault = match read {
+        Err(fault) if asks => fault,
+        other => return other,
+    };
+    let Form::Protocol { rpc_code, status, .. } = *fault.form() else { return Err(fault) };
+    // Where it is wrong itself, that is the fault.
+    let Ok(meta) = read_meta(params.filter(|params| params.kind() == Kind::Object)) else {
+        return Err(fault);
+    };
+    let message = fault.message().into();
+    Ok((Request::Misread(Box::new(Misread { method, code: rpc_code, status, message })), meta))
 }
 
 fn read_list(family: Family, params: Option<Value<'_>>) -> Result<Request, Error> {

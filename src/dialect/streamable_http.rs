@@ -78,10 +78,8 @@ pub fn read_request(
     if !SERVED.contains(&method) {
         return Err(unserved(method_name));
     }
-    if let Some(named) = named_by(method) {
-        check_name(headers, params, named)?;
-    }
-    request::read(method, params)
+    let name = named_by(method).map_or(Ok(()), |named| check_name(headers, params, named));
+    request::served_first(method, params, name.and_then(|()| request::read(method, params)))
 }
 
 /// The error for a revision that is not spoken.

@@ -59,7 +59,7 @@ pub fn read_request(
             .map_or(Capabilities::NONE, request::capabilities);
         return Ok((Request::Initialize { version: negotiate(params)?, capabilities }, meta));
     }
-    request::read(method, params)
+    request::served_first(method, params, request::read(method, params))
 }
 
 /// The version asked for if it is spoken in this era, else the latest of the era: never a

@@ -131,6 +131,18 @@ pub struct Ask {
     pub params: RawMembers,
 }
 
+/// What is wrong with a request, to be told to whoever has the family that it is of: where nobody
+/// has, that is what is told.
+#[derive(Debug, Clone)]
+pub struct Misread {
+    pub method: Method,
+    /// Of JSON-RPC.
+    pub code: i32,
+    /// For 2026-07-28.
+    pub status: u16,
+    pub message: Box<str>,
+}
+
 /// What a client wants to hear of: the filter of `subscriptions/listen`, or all that the stream
 /// of a handshake session carries.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -160,6 +172,8 @@ pub enum Request {
     },
     CallTool(Box<ToolCall>),
     Ask(Box<Ask>),
+    /// A request of a family that may not be served at all, and is not what it should be.
+    Misread(Box<Misread>),
     /// `logging/setLevel` of a handshake session.
     SetLevel(LogLevel),
     /// `subscriptions/listen`, or the GET stream of a handshake session.
@@ -177,6 +191,7 @@ impl Request {
             Request::List { family, .. } => family.list_method(),
             Request::CallTool(_) => Method::CallTool,
             Request::Ask(ask) => ask.method,
+            Request::Misread(misread) => misread.method,
             Request::SetLevel(_) => Method::SetLevel,
             Request::Listen(_) => Method::Listen,
             Request::Notification(method) => *method,

@@ -130,7 +130,7 @@ fn pending<'a>(world: &'a World, call: &'a Call) -> impl Iterator<Item = &'a Ups
             (!is_listed).then_some(Some(ask::family(&asked.target)))
         }
         // What is declared now is all that a client will ever ask for.
-        Request::Initialize { .. } | Request::Discover => Some(None),
+        Request::Initialize { .. } | Request::Discover | Request::Misread(_) => Some(None),
         _ => None,
     };
     family.into_iter().flat_map(move |family| catalog.pending(&call.surface, family))
@@ -178,6 +178,7 @@ fn decide(call: Call, world: Arc<World>, layer: &PolicyLayer) -> Result<Permitte
             return task::decide(call, world, &view, layer);
         }
         Request::Ask(_) => return ask::decide(call, world, &view, &layer.upstreams),
+        Request::Misread(misread) => return Err(ask::misread(&call.surface, &world, misread)),
         _ => {
             let permit = view.permit_listing();
             unlisted(&call, &world)?;

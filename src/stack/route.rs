@@ -134,7 +134,11 @@ impl<S> Router<S> {
                 self.layer.lists.answer(permitted, *family, cursor.as_deref())?
             }
             Request::Notification(_) => return Ok(Reply::nothing()),
-            Request::CallTool(_) | Request::Ask(_) | Request::SetLevel(_) | Request::Listen(_) => {
+            Request::CallTool(_)
+            | Request::Ask(_)
+            | Request::Misread(_)
+            | Request::SetLevel(_)
+            | Request::Listen(_) => {
                 let message = "a call was answered without its upstream";
                 return Err(Error::new(Code::Internal, message));
             }

@@ -11,7 +11,7 @@ use crate::{
     error::{Code, Error},
     mcp::{Family, Method, Served, rpc},
     model::{
-        call::{Ask, Call, Request, Surface, Target},
+        call::{Ask, Call, Misread, Request, Surface, Target},
         exchange::{DecisionKind, NorthDialect},
     },
     policy::{ItemIndex, Permit, Refusal, View},
@@ -81,6 +81,15 @@ pub(super) fn decide(
             note_refusal(&call, view, asked.item.as_deref(), &refusal);
             Err(unknown(ask, call.dialect).with_reason(refusal.reason.as_str()))
         }
+    }
+}
+
+/// What is told of a request that is not what it should be.
+pub(super) fn misread(surface: &Surface, world: &World, misread: &Misread) -> Error {
+    let Misread { method, code, status, message } = misread;
+    match advertised(world.catalog.served(surface), needed(*method), *method) {
+        Ok(()) => Error::protocol(Code::InvalidArgs, *code, *status, message.to_string()),
+        Err(unserved) => unserved,
     }
 }
 

@@ -449,7 +449,9 @@ impl Front {
                 Err(Error::http(Code::InvalidArgs, 400, "the header Mcp-Session-Id is missing")
                     .with_rpc_code(rpc::INVALID_REQUEST))
             }
-            None => Ok(LegacySession::none(assumed)),
+            // Whoever names neither a session nor a revision is a script that takes what it is
+            // given; clients of old revisions have a session.
+            None => Ok(LegacySession::none(named.unwrap_or(Version::LATEST_LEGACY))),
         }
     }
 
