@@ -39,7 +39,7 @@ use hangu::{
         caller::CallerId,
         reply::{Final, ResultBody, Shape},
     },
-    policy::ToolIndex,
+    policy::ItemIndex,
 };
 use sha2::{Digest, Sha256};
 
@@ -55,7 +55,7 @@ fn policy(c: &mut Criterion) {
     for tools in [10, 1_000] {
         let catalog = common::catalog(&[common::SERVER], tools);
         let set = common::bind(&policies, &catalog);
-        let tool = ToolIndex::new(tools / 2);
+        let tool = ItemIndex::new(tools / 2);
         assert!(set.view(tenant, id, roles).permit(tool).is_ok());
         // What every call asks.
         group.bench_function(BenchmarkId::new("permit", tools), |b| {

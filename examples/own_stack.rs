@@ -135,7 +135,7 @@ fn world(clock: &UpstreamName) -> Outcome<World> {
     let policies = policies.ok_or_else(|| format!("{faults:?}"))?;
     let tools = catalog.tools().iter();
     let subjects: Vec<_> =
-        tools.map(|tool| Subject { upstream: tool.upstream.as_str(), name: tool.name() }).collect();
+        tools.map(|tool| Subject::tool(tool.upstream.as_str(), tool.name())).collect();
     let rules = Arc::new(policies.bind(&subjects));
     Ok(World::new(catalog, rules))
 }

@@ -20,7 +20,7 @@ use hangu::{
         caller::{Auth, Caller, CallerId, EmployeeId, Principal, Role, Roles, TenantId},
         server::UpstreamName,
     },
-    policy::{Policies, PolicyFile, Set, Subject, ToolIndex},
+    policy::{ItemIndex, Policies, PolicyFile, Set, Subject},
     registry::{Catalog, Definition, Registry, read_definition},
     stack::{
         Engines,
@@ -122,11 +122,7 @@ pub fn bind(policies: &Policies, catalog: &Catalog) -> Set {
 }
 
 pub fn subjects(catalog: &Catalog) -> Vec<Subject<'_>> {
-    catalog
-        .tools()
-        .iter()
-        .map(|tool| Subject { upstream: tool.upstream.as_str(), name: tool.name() })
-        .collect()
+    catalog.tools().iter().map(|tool| Subject::tool(tool.upstream.as_str(), tool.name())).collect()
 }
 
 // === Tools ===
@@ -293,7 +289,7 @@ pub fn engines(tools: usize, rules: usize) -> Engines {
 /// The tools as limits know them.
 pub fn limited<'a>(catalog: &'a Catalog, rules: &'a Set) -> impl Iterator<Item = limit::Tool<'a>> {
     catalog.tools().iter().filter_map(|tool| {
-        let risk = rules.tool(ToolIndex::new(tool.index))?.risk;
+        let risk = rules.item(ItemIndex::new(tool.index))?.risk;
         Some(limit::Tool { name: &tool.qualified, upstream: tool.upstream.as_str(), risk })
     })
 }

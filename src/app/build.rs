@@ -368,7 +368,7 @@ fn world(registry: &Registry, policies: &Policies) -> World {
     let subjects: Vec<Subject<'_>> = catalog
         .tools()
         .iter()
-        .map(|tool| Subject { upstream: tool.upstream.as_str(), name: tool.name() })
+        .map(|tool| Subject::tool(tool.upstream.as_str(), tool.name()))
         .collect();
     let rules = Arc::new(policies.bind(&subjects));
     // Here, where nobody waits for it, and not on the core of the first call.
@@ -388,8 +388,7 @@ fn on_change(
         limiter.bind(world.catalog.tools().iter().map(|tool| limit::Tool {
             name: &tool.qualified,
             upstream: tool.upstream.as_str(),
-            risk:
-                policies.tool(Subject { upstream: tool.upstream.as_str(), name: tool.name() }).risk,
+            risk: policies.item(Subject::tool(tool.upstream.as_str(), tool.name())).risk,
         }));
         worlds.replace(world);
     })

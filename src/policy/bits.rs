@@ -1,4 +1,4 @@
-//! Sets of tools, as bits over the catalog.
+//! Sets of tools, prompts and resources, as bits over the catalog.
 
 /// A set of small numbers, all below a fixed length.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]

@@ -12,9 +12,11 @@ use std::{
 use sha2::{Digest, Sha256};
 
 use super::{
+    Family,
     decide::Set,
-    document::{Directory, Document, LimitRule, RiskSet, Rule, Scope, ToolClass, UpstreamTools},
-    glob::ToolGlob,
+    document::{
+        Directory, Document, Globs, ItemClass, LimitRule, RiskSet, Rule, Scope, UpstreamClasses,
+    },
 };
 use crate::{
     fault::{Fault, FaultCode, Faults, Source, Span},
@@ -37,19 +39,21 @@ pub struct PolicyFile {
     pub source: Arc<Source>,
 }
 
-/// A tool of the catalog, by its upstream and the upstream's own name of it.
+/// Something of the catalog, by its upstream and the upstream's own name of it: for a resource
+/// its URI, for a resource template its text.
 #[derive(Debug, Clone, Copy)]
 pub struct Subject<'a> {
+    pub family: Family,
     pub upstream: &'a str,
     pub name: &'a str,
 }
 
-/// How calls of a tool are treated.
+/// How a tool, prompt or resource is treated.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ToolPolicy {
+pub struct ItemPolicy {
     /// The worst there is where nobody has said.
     pub risk: Risk,
-    /// Somebody has said what the tool may do; otherwise it is hidden whatever the rules.
+    /// Somebody has said what it may do; otherwise it is hidden whatever the rules.
     pub classified: bool,
     /// Instead of the upstream's.
     pub timeout: Option<Duration>,
@@ -83,19 +87,20 @@ pub(super) struct ScopeRules {
     pub callers: HashSet<CallerId>,
 }
 
-/// Which tools a rule is about. Rules that say the same share one.
+/// What a rule is about. Rules that say the same share one.
 #[derive(Debug)]
 pub(super) struct Selector {
-    pub tools: Option<Vec<ToolGlob>>,
+    pub globs: Globs,
     pub risk: Option<RiskSet>,
 }
 
-/// What is said of an upstream's tools.
+/// What is said of an upstream's tools, prompts and resources.
 #[derive(Debug)]
 pub(super) struct Classes {
     pub at: Span,
-    pub default: Option<ToolClass>,
-    pub tools: HashMap<Arc<str>, ToolClass>,
+    pub default: Option<ItemClass>,
+    /// By family, in the order of [`Family::ALL`].
+    items: [HashMap<Arc<str>, ItemClass>; 3],
 }
 
 // === impl Policies ===
@@ -148,24 +153,51 @@ impl Policies {
         &self.0.directory
     }
 
-    /// What the files say of one tool.
-    pub fn tool(&self, subject: Subject<'_>) -> ToolPolicy {
-        self.0.upstreams.get(subject.upstream).map_or_else(ToolPolicy::unclassified, |classes| {
-            match (classes.tools.get(subject.name), &classes.default) {
-                (Some(class), default) => ToolPolicy::new(&class.over(default.as_ref())),
-                (None, Some(default)) => ToolPolicy::new(default),
-                (None, None) => ToolPolicy::unclassified(),
-            }
-        })
+    /// What the files say of something in the catalog.
+    pub fn item(&self, subject: Subject<'_>) -> ItemPolicy {
+        self.0.item(subject)
     }
 
-    /// Applies the policies to a catalog. A tool's index is its place in `subjects`.
+    /// Applies the policies to a catalog. An item's index is its place in `subjects`.
     pub fn bind(&self, subjects: &[Subject<'_>]) -> Set {
-        Set::new(self.0.clone(), subjects.iter().map(|subject| self.tool(*subject)), subjects)
+        Set::new(self.0.clone(), subjects)
     }
 }
 
-impl ToolPolicy {
+impl Compiled {
+    pub fn item(&self, subject: Subject<'_>) -> ItemPolicy {
+        self.upstreams.get(subject.upstream).map_or_else(
+            ItemPolicy::unclassified,
+            |classes| match (classes.of(subject.family).get(subject.name), &classes.default) {
+                (Some(class), default) => ItemPolicy::new(&class.over(default.as_ref())),
+                (None, Some(default)) => ItemPolicy::new(default),
+                (None, None) => ItemPolicy::unclassified(),
+            },
+        )
+    }
+}
+
+impl<'a> Subject<'a> {
+    /// `upstream/name`.
+    pub fn full(&self) -> String {
+        format!("{}/{}", self.upstream, self.name)
+    }
+
+    pub fn tool(upstream: &'a str, name: &'a str) -> Self {
+        Self { family: Family::Tools, upstream, name }
+    }
+
+    pub fn prompt(upstream: &'a str, name: &'a str) -> Self {
+        Self { family: Family::Prompts, upstream, name }
+    }
+
+    /// A resource by its URI, or a template by its text.
+    pub fn resource(upstream: &'a str, uri: &'a str) -> Self {
+        Self { family: Family::Resources, upstream, name: uri }
+    }
+}
+
+impl ItemPolicy {
     fn unclassified() -> Self {
         Self {
             risk: Risk::WriteHigh,
@@ -177,7 +209,7 @@ impl ToolPolicy {
         }
     }
 
-    pub(super) fn new(class: &ToolClass) -> Self {
+    pub(super) fn new(class: &ItemClass) -> Self {
         let risk = class.risk.unwrap_or(Risk::WriteHigh);
         let usual =
             if risk.is_write() { IdempotencyMode::Required } else { IdempotencyMode::Optional };
@@ -221,7 +253,7 @@ impl Compiler {
                 self.limits.extend(policy.limits.into_iter().map(Arc::new));
             }
             Document::Tools(upstreams) => {
-                upstreams.into_iter().for_each(|tools| self.add_tools(tools, faults));
+                upstreams.into_iter().for_each(|tools| self.add_classes(tools, faults));
             }
             Document::Directory(employees) => {
                 for employee in employees {
@@ -240,12 +272,12 @@ impl Compiler {
         }
     }
 
-    fn add_tools(&mut self, tools: UpstreamTools, faults: &mut Faults) {
+    fn add_classes(&mut self, tools: UpstreamClasses, faults: &mut Faults) {
         let upstream = tools.upstream;
         let classes = self.upstreams.entry(upstream.shared()).or_insert_with(|| Classes {
             at: tools.at,
             default: None,
-            tools: HashMap::new(),
+            items: Default::default(),
         });
         let mut twice = |what: String, at: &Span, first: &Span| {
             let fault = faults.add(FaultCode::ClassifiedTwice, at, what);
@@ -260,14 +292,15 @@ impl Compiler {
                 None => classes.default = Some(default),
             }
         }
-        for (name, class) in tools.tools {
-            match classes.tools.get(&name) {
+        for (family, name, class) in tools.items {
+            let known = &mut classes.items[family as usize]; // one for each family
+            match known.get(&name) {
                 Some(first) => {
                     let what = format!("`{upstream}/{name}` is classified twice");
                     twice(what, &class.at, &first.at);
                 }
                 None => {
-                    classes.tools.insert(name, class);
+                    known.insert(name, class);
                 }
             }
         }
@@ -292,7 +325,7 @@ impl Compiler {
         let mut platform = ScopeRules::default();
         let mut tenants: HashMap<TenantId, ScopeRules> = HashMap::new();
         for (index, rule) in self.rules.iter().enumerate() {
-            let selector = Selector { tools: rule.tools.clone(), risk: rule.risk };
+            let selector = Selector { globs: rule.globs.clone(), risk: rule.risk };
             let next = selectors.len();
             let number = *known.entry(selector.key()).or_insert(next);
             if number == next {
@@ -346,26 +379,27 @@ fn repeated_ids<'a>(
 }
 
 impl Selector {
-    fn key(&self) -> (Option<Vec<String>>, Option<RiskSet>) {
-        let globs = self.tools.as_ref().map(|globs| {
-            let mut texts: Vec<_> = globs.iter().map(|glob| glob.as_str().to_owned()).collect();
-            texts.sort();
-            texts.dedup();
-            texts
-        });
+    fn key(&self) -> (Vec<(Family, String)>, Option<RiskSet>) {
+        let globs = self.globs.iter().map(|(family, glob)| (family, glob.as_str().to_owned()));
+        let mut globs: Vec<_> = globs.collect();
+        globs.sort();
+        globs.dedup();
         (globs, self.risk)
     }
 
-    pub fn matches(&self, tool: &str, risk: Risk) -> bool {
-        self.risk.is_none_or(|risks| risks.contains(risk))
-            && self.tools.as_ref().is_none_or(|globs| globs.iter().any(|glob| glob.matches(tool)))
+    pub fn matches(&self, family: Family, full: &str, risk: Risk) -> bool {
+        self.risk.is_none_or(|risks| risks.contains(risk)) && self.globs.matches(family, full)
     }
 }
 
 impl Classes {
-    /// A tool's time may contradict the one it takes from the default.
+    pub fn of(&self, family: Family) -> &HashMap<Arc<str>, ItemClass> {
+        &self.items[family as usize] // one for each family
+    }
+
+    /// An item's time may contradict the one it takes from the default.
     fn check_times(&self, faults: &mut Faults) {
-        for class in self.tools.values() {
+        for class in self.items.iter().flat_map(HashMap::values) {
             let whole = class.over(self.default.as_ref());
             let (Some(timeout), Some(max_time)) = (&whole.timeout, &whole.max_time) else {
                 continue;

@@ -14,13 +14,15 @@ use arc_swap::ArcSwap;
 use parking_lot::Mutex;
 
 use super::{
-    BitSet, Permit, Reason, Refusal, Subject, ToolIndex, ToolPolicy,
+    BitSet, Family, ItemIndex, ItemPolicy, Permit, Reason, Refusal, Subject, Target,
     compile::{Compiled, ScopeRules},
     document::{Effect, Rule},
+    uri,
 };
 use crate::model::{
     caller::{CallerId, Roles, TenantId},
     exchange::DecisionKind,
+    server::Risk,
 };
 
 /// Views kept for one tenant; with more kinds of callers than this they are worked out anew.
@@ -43,9 +45,9 @@ pub struct Set {
 #[derive(Debug)]
 struct Bound {
     policies: Arc<Compiled>,
-    tools: Vec<ToolPolicy>,
-    /// `upstream/name` of each tool.
-    names: Vec<Box<str>>,
+    items: Vec<ItemPolicy>,
+    /// Family and `upstream/name` of each item.
+    names: Vec<(Family, Box<str>)>,
     classified: BitSet,
     /// By selector, once somebody has asked.
     selected: Vec<OnceLock<BitSet>>,
@@ -63,13 +65,21 @@ pub struct View {
     visible: Arc<BitSet>,
 }
 
-/// What policy says of a tool.
+/// What policy says of an item.
 #[derive(Debug, Clone, Copy)]
 pub struct Decision<'v> {
     pub kind: DecisionKind,
     pub reason: Reason,
     /// The rule that decided: of several the first by scope and id.
     pub rule: Option<&'v Arc<Rule>>,
+}
+
+/// A permitted resource that is in no catalog.
+#[derive(Debug)]
+pub(super) struct Uncatalogued {
+    pub policy: ItemPolicy,
+    /// The rule that allows it.
+    rule: usize,
 }
 
 /// The views of one scope.
@@ -99,20 +109,14 @@ struct Viewer<'a> {
 // === impl Set ===
 
 impl Set {
-    pub(super) fn new(
-        policies: Arc<Compiled>,
-        tools: impl Iterator<Item = ToolPolicy>,
-        subjects: &[Subject<'_>],
-    ) -> Self {
-        let tools: Vec<_> = tools.collect();
-        let mut classified = BitSet::new(tools.len());
-        for (index, _) in tools.iter().enumerate().filter(|(_, tool)| tool.classified) {
+    pub(super) fn new(policies: Arc<Compiled>, subjects: &[Subject<'_>]) -> Self {
+        let items: Vec<_> = subjects.iter().map(|subject| policies.item(*subject)).collect();
+        let mut classified = BitSet::new(items.len());
+        for (index, _) in items.iter().enumerate().filter(|(_, item)| item.classified) {
             classified.insert(index);
         }
-        let names = subjects
-            .iter()
-            .map(|subject| format!("{}/{}", subject.upstream, subject.name).into())
-            .collect();
+        let names = subjects.iter().map(|subject| (subject.family, subject.full().into()));
+        let names = names.collect();
         let platform = Memo::new(&policies.platform.callers, None);
         let tenants = policies.tenants.iter().map(|(tenant, own)| {
             (tenant.clone(), Memo::new(&policies.platform.callers, Some(&own.callers)))
@@ -120,7 +124,7 @@ impl Set {
         let tenants = tenants.collect();
         let selected = policies.selectors.iter().map(|_| OnceLock::new()).collect();
         let visible = Mutex::default();
-        let bound = Arc::new(Bound { policies, tools, names, classified, selected, visible });
+        let bound = Arc::new(Bound { policies, items, names, classified, selected, visible });
         Self { bound, platform, tenants }
     }
 
@@ -128,16 +132,16 @@ impl Set {
         &self.bound.policies.revision
     }
 
-    pub fn tool(&self, tool: ToolIndex) -> Option<&ToolPolicy> {
-        self.bound.tools.get(tool.get())
+    pub fn item(&self, item: ItemIndex) -> Option<&ItemPolicy> {
+        self.bound.items.get(item.get())
     }
 
-    /// `upstream/name` of a tool.
-    pub fn tool_name(&self, tool: ToolIndex) -> Option<&str> {
-        self.bound.names.get(tool.get()).map(|name| &**name)
+    /// `upstream/name` of an item.
+    pub fn item_name(&self, item: ItemIndex) -> Option<&str> {
+        self.bound.names.get(item.get()).map(|(_, name)| &**name)
     }
 
-    /// Works out now which tools each rule is about, so that the first call of a kind does not
+    /// Works out now which items each rule is about, so that the first call of a kind does not
     /// hold its core for it. With very many rules that is left to whoever needs them.
     pub fn prepare(&self) {
         let rules = self.bound.policies.rules.len();
@@ -208,22 +212,29 @@ impl Memo {
 // === impl Bound ===
 
 impl Bound {
-    /// The tools that a rule is about.
+    /// The items that a rule is about.
     fn selected_by(&self, rule: usize) -> Option<&BitSet> {
         let number = *self.policies.selector_of.get(rule)?;
         let selector = self.policies.selectors.get(number)?;
         Some(self.selected.get(number)?.get_or_init(|| {
-            if selector.tools.is_none() && selector.risk.is_none() {
+            if selector.globs.is_empty() && selector.risk.is_none() {
                 return BitSet::full(self.names.len());
             }
             let mut bits = BitSet::new(self.names.len());
-            for (index, (name, tool)) in self.names.iter().zip(&self.tools).enumerate() {
-                if selector.matches(name, tool.risk) {
+            for (index, ((family, name), item)) in self.names.iter().zip(&self.items).enumerate() {
+                if selector.matches(*family, name, item.risk) {
                     bits.insert(index);
                 }
             }
             bits
         }))
+    }
+
+    /// Whether a rule is about an item, in the catalog or not.
+    fn is_about(&self, rule: usize, family: Family, full: &str, risk: Risk) -> bool {
+        let selector = self.policies.selector_of.get(rule);
+        let selector = selector.and_then(|number| self.policies.selectors.get(*number));
+        selector.is_some_and(|selector| selector.matches(family, full, risk))
     }
 
     fn share(&self, bits: BitSet) -> Arc<BitSet> {
@@ -291,9 +302,9 @@ impl View {
         Self { bound, allow, deny, visible }
     }
 
-    /// What policy says of a tool.
-    pub fn decide(&self, tool: ToolIndex) -> Decision<'_> {
-        let index = tool.get();
+    /// What policy says of an item.
+    pub fn decide(&self, item: ItemIndex) -> Decision<'_> {
+        let index = item.get();
         if self.visible.contains(index) {
             let rule = self.first_about(&self.allow, index);
             return Decision { kind: DecisionKind::Allow, reason: Reason::RuleAllow, rule };
@@ -301,7 +312,7 @@ impl View {
         let rule = self.first_about(&self.deny, index);
         let reason = match rule {
             Some(_) => Reason::RuleDeny,
-            None if index < self.bound.tools.len() && !self.bound.classified.contains(index) => {
+            None if index < self.bound.items.len() && !self.bound.classified.contains(index) => {
                 Reason::Unclassified
             }
             None => Reason::DefaultDeny,
@@ -316,8 +327,8 @@ impl View {
             .and_then(|rule| self.bound.policies.rules.get(*rule))
     }
 
-    /// The tools that may be called, which are those that lists show. Views that see the same
-    /// tools share it.
+    /// What may be called, got or read, which is what lists show, of every family. Views that see
+    /// the same share it.
     pub fn visible(&self) -> &Arc<BitSet> {
         &self.visible
     }
@@ -326,21 +337,54 @@ impl View {
         &self.bound.policies.revision
     }
 
-    pub fn tool(&self, tool: ToolIndex) -> Option<&ToolPolicy> {
-        self.bound.tools.get(tool.get())
+    pub fn item(&self, item: ItemIndex) -> Option<&ItemPolicy> {
+        self.bound.items.get(item.get())
     }
 
-    /// Lets a call of this tool through, or says why not.
-    pub fn permit(self: &Arc<Self>, tool: ToolIndex) -> Result<Permit, Refusal> {
-        if self.visible.contains(tool.get()) {
-            return Ok(Permit { view: self.clone(), tool: Some(tool) });
+    /// Lets a use of this item through, or says why not.
+    pub fn permit(self: &Arc<Self>, item: ItemIndex) -> Result<Permit, Refusal> {
+        if self.visible.contains(item.get()) {
+            return Ok(Permit { view: self.clone(), target: Target::Item(item) });
         }
-        let Decision { kind, reason, rule } = self.decide(tool);
+        let Decision { kind, reason, rule } = self.decide(item);
         Err(Refusal { kind, reason, rule: rule.map(|rule| rule.id.clone()) })
     }
 
-    /// Lets through what names no tool: lists, which show [`View::visible`], and the rest.
+    /// Lets a resource be read that is in no catalog, such as a template's expansion, or says why
+    /// not. The same rules decide; a URI that could be spelled more plainly is refused, since a
+    /// server may read it as the plain one, which a rule may deny.
+    pub fn permit_uri(self: &Arc<Self>, upstream: &str, uri: &str) -> Result<Permit, Refusal> {
+        let subject = Subject::resource(upstream, uri);
+        let policy = self.bound.policies.item(subject);
+        let full = subject.full();
+        let refuse = |reason, rule: Option<usize>| {
+            let rule = rule.and_then(|rule| self.bound.policies.rules.get(rule));
+            let rule = rule.map(|rule| rule.id.clone());
+            Err(Refusal { kind: DecisionKind::Hide, reason, rule })
+        };
+        let first_about = |rules: &[usize]| {
+            let mut rules = rules.iter().copied();
+            rules.find(|rule| self.bound.is_about(*rule, Family::Resources, &full, policy.risk))
+        };
+        match (first_about(&self.deny), first_about(&self.allow)) {
+            (deny @ Some(_), _) => refuse(Reason::RuleDeny, deny),
+            _ if !policy.classified => refuse(Reason::Unclassified, None),
+            (None, Some(rule)) if uri::is_plain(uri) => {
+                let target = Target::Uri(Arc::new(Uncatalogued { policy, rule }));
+                Ok(Permit { view: self.clone(), target })
+            }
+            _ => refuse(Reason::DefaultDeny, None),
+        }
+    }
+
+    /// Lets through what names no item: lists, which show [`View::visible`], and the rest.
     pub fn permit_listing(self: &Arc<Self>) -> Permit {
-        Permit { view: self.clone(), tool: None }
+        Permit { view: self.clone(), target: Target::Listing }
+    }
+
+    /// The decision on something that is in no catalog, once it is permitted.
+    pub(super) fn decided(&self, of: &Uncatalogued) -> Decision<'_> {
+        let rule = self.bound.policies.rules.get(of.rule);
+        Decision { kind: DecisionKind::Allow, reason: Reason::RuleAllow, rule }
     }
 }

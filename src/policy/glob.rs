@@ -1,4 +1,4 @@
-//! Globs over tools: `upstream/name`.
+//! Globs over tools, prompts and resources: `upstream/name`, for resources `upstream/URI`.
 //!
 //! `*` stands for anything, also for `/`; `?`, `[…]` and `{…,…}` are as everywhere. Upper and
 //! lower case differ. Most globs know `*` alone, and are compared piece by piece; an expression is
@@ -13,7 +13,7 @@ use crate::{
 
 /// A glob as it was written, ready to be asked.
 #[derive(Debug, Clone)]
-pub struct ToolGlob {
+pub struct ItemGlob {
     pub at: Span,
     text: Box<str>,
     pattern: Pattern,
@@ -29,7 +29,7 @@ enum Pattern {
     Expression(Box<GlobMatcher>),
 }
 
-impl ToolGlob {
+impl ItemGlob {
     /// Reads a glob; the error goes on after "`text` ".
     pub fn parse(text: &str, at: &Span) -> Result<Self, String> {
         let Some((upstream, name)) = text.split_once('/') else {
@@ -50,9 +50,9 @@ impl ToolGlob {
         &self.text
     }
 
-    /// `tool` is `upstream/name`.
-    pub fn matches(&self, tool: &str) -> bool {
-        self.pattern.matches(tool)
+    /// `full` is `upstream/name`.
+    pub fn matches(&self, full: &str) -> bool {
+        self.pattern.matches(full)
     }
 
     /// Whether what stands before the slash matches this upstream.
@@ -60,13 +60,13 @@ impl ToolGlob {
         self.upstream.matches(upstream)
     }
 
-    /// Whether it names one tool.
+    /// Whether it names one thing alone.
     pub fn is_exact(&self) -> bool {
         matches!(self.pattern, Pattern::Exactly(_))
     }
 
     /// Whether it surely matches all that `other` matches.
-    pub fn covers(&self, other: &ToolGlob) -> bool {
+    pub fn covers(&self, other: &ItemGlob) -> bool {
         if self.text == other.text {
             return true;
         }
@@ -104,9 +104,9 @@ impl ToolGlob {
     }
 }
 
-impl FromNode for ToolGlob {
+impl FromNode for ItemGlob {
     fn from_node(node: &Node, faults: &mut Faults) -> Option<Self> {
-        parsed(node, FaultCode::BadGlob, faults, |text| ToolGlob::parse(text, &node.at))
+        parsed(node, FaultCode::BadGlob, faults, |text| ItemGlob::parse(text, &node.at))
     }
 }
 
@@ -115,7 +115,7 @@ const WILD: [char; 7] = ['*', '?', '[', ']', '{', '}', '\\'];
 
 impl Pattern {
     fn new(text: &str) -> Result<Self, String> {
-        // Every tool has a slash in its full name.
+        // Every full name has a slash in it.
         if text == "*" || text == "*/*" {
             return Ok(Pattern::Any);
         }
@@ -161,8 +161,8 @@ fn matches_pieces(pieces: &[Box<str>], text: &str) -> bool {
 mod tests {
     use super::*;
 
-    fn glob(text: &str) -> Result<ToolGlob, String> {
-        ToolGlob::parse(text, &Span::file("t"))
+    fn glob(text: &str) -> Result<ItemGlob, String> {
+        ItemGlob::parse(text, &Span::file("t"))
     }
 
     #[test]

@@ -24,7 +24,7 @@ use crate::{
         exchange::DecisionKind,
         reply::Reply,
     },
-    policy::{ToolIndex, View},
+    policy::{ItemIndex, View},
     registry::{Listing, Tool},
 };
 
@@ -163,7 +163,7 @@ fn decide(call: Call, world: Arc<World>) -> Result<Permitted, Error> {
         call.exchange.facts().tool_asked = Some(asked.name.chars().take(128).collect());
         return Err(unknown_tool(&asked.name).with_reason("unknown_tool"));
     };
-    let index = ToolIndex::new(tool.index);
+    let index = ItemIndex::new(tool.index);
     note(&call, &tool, &view, index);
     match view.permit(index) {
         Ok(permit) => {
@@ -190,12 +190,12 @@ fn view(call: &Call, world: &World) -> Arc<View> {
     }
 }
 
-fn note(call: &Call, tool: &Arc<Tool>, view: &View, index: ToolIndex) {
+fn note(call: &Call, tool: &Arc<Tool>, view: &View, index: ItemIndex) {
     let decision = view.decide(index);
     let mut facts = call.exchange.facts();
     facts.tool = Some(tool.qualified.clone());
     facts.upstream = Some(tool.upstream.shared());
-    facts.risk = view.tool(index).map(|policy| policy.risk);
+    facts.risk = view.item(index).map(|policy| policy.risk);
     facts.pin = Some(tool.definition.digest);
     facts.has_output_schema = tool.definition.has_output_schema;
     facts.decision = Some(decision.kind);

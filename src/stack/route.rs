@@ -22,7 +22,7 @@ use crate::{
         exchange::NorthDialect,
         reply::{Reply, ResultBody},
     },
-    policy::ToolIndex,
+    policy::ItemIndex,
     registry::with_key_argument,
 };
 
@@ -148,7 +148,7 @@ fn render(permitted: &Permitted, surface: &Surface) -> Bytes {
         .catalog
         .on(surface)
         .filter(|tool| seen.contains(tool.index))
-        .map(|tool| match permit.view().tool(ToolIndex::new(tool.index)) {
+        .map(|tool| match permit.view().item(ItemIndex::new(tool.index)) {
             Some(policy) if publishes_key(tool, policy) => {
                 with_key_argument(tool.published(surface))
             }

@@ -33,7 +33,7 @@ use crate::{
         template::HeaderSource,
         trace::TraceContext,
     },
-    policy::{self, Permit, ToolPolicy, View},
+    policy::{self, ItemPolicy, Permit, View},
     registry::{Catalog, Tool},
     upstream::Cluster,
 };
@@ -208,7 +208,7 @@ pub struct Permitted {
 
 /// Whether the gateway publishes an argument for the idempotency key: the tool is not called
 /// without one, and has no argument for it.
-pub fn publishes_key(tool: &Tool, policy: &ToolPolicy) -> bool {
+pub fn publishes_key(tool: &Tool, policy: &ItemPolicy) -> bool {
     policy.idempotency == IdempotencyMode::Required
         && policy.idempotency_argument.is_none()
         && !tool.definition.has_key_argument

@@ -9,7 +9,7 @@ use crate::{
         caller::TenantId,
         server::{Risk, UpstreamName},
     },
-    policy::glob::ToolGlob,
+    policy::glob::ItemGlob,
     yaml::{MapReader, Node, Rate, Spanned, Words},
 };
 
@@ -24,7 +24,7 @@ pub struct LimitRule {
     /// Only in the platform's scope.
     pub tenants: Option<Vec<Spanned<TenantId>>>,
     pub upstreams: Option<Vec<Spanned<UpstreamName>>>,
-    pub tools: Option<Vec<ToolGlob>>,
+    pub tools: Option<Vec<ItemGlob>>,
     pub risk: Option<RiskSet>,
     pub kind: LimitKind,
 }

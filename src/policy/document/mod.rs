@@ -16,14 +16,14 @@ use crate::{
 
 pub use directory::{Directory, Employee};
 pub use limits::{LimitKey, LimitKind, LimitRule};
-pub use rules::{Effect, RiskSet, Rule};
-pub use tools::{ToolClass, UpstreamTools};
+pub use rules::{Effect, Globs, Reach, RiskSet, Rule};
+pub use tools::{ItemClass, UpstreamClasses};
 
 /// One document of a policy file.
 #[derive(Debug)]
 pub enum Document {
     Policy(PolicyDocument),
-    Tools(Vec<UpstreamTools>),
+    Tools(Vec<UpstreamClasses>),
     Directory(Vec<Employee>),
 }
 

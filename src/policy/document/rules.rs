@@ -9,8 +9,8 @@ use crate::{
         caller::{CallerId, Role},
         server::Risk,
     },
-    policy::glob::ToolGlob,
-    yaml::{Node, Spanned, Words},
+    policy::{Family, glob::ItemGlob},
+    yaml::{MapReader, Node, Spanned, Words},
 };
 
 /// A rule. What is absent does not narrow.
@@ -23,9 +23,26 @@ pub struct Rule {
     pub roles: Option<Vec<Spanned<Role>>>,
     pub callers: Option<Vec<Spanned<CallerId>>>,
     pub risk: Option<RiskSet>,
-    pub tools: Option<Vec<ToolGlob>>,
+    pub globs: Globs,
     /// Why, in a sentence for people.
     pub say: Option<Arc<str>>,
+}
+
+/// Which tools, prompts and resources a rule is about. With no list at all it is about all of
+/// them, else only about the families that have one.
+#[derive(Debug, Clone, Default)]
+pub struct Globs {
+    pub tools: Option<Vec<ItemGlob>>,
+    pub prompts: Option<Vec<ItemGlob>>,
+    pub resources: Option<Vec<ItemGlob>>,
+}
+
+/// What a rule is about within one family.
+#[derive(Debug, Clone, Copy)]
+pub enum Reach<'r> {
+    All,
+    Nothing,
+    Globs(&'r [ItemGlob]),
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -51,13 +68,13 @@ const MAX_SAY: usize = 500;
 impl Rule {
     pub(super) fn read(node: &Node, scope: &Scope, faults: &mut Faults) -> Option<Self> {
         let mut map = node.map(faults)?;
-        map.later(&["prompts", "resources", "when", "approval"], faults);
+        map.later(&["when", "approval"], faults);
         let id = read_id(&mut map, faults);
         let effect = map.required_node("effect", faults).and_then(|n| EFFECTS.read(n, faults));
         let roles = narrowing(&mut map, "roles", faults);
         let callers = narrowing(&mut map, "callers", faults);
         let risk = narrowing(&mut map, "risk", faults);
-        let tools = narrowing(&mut map, "tools", faults);
+        let globs = Globs::read(&mut map, faults);
         let say = map.optional::<Spanned<String>>("say", faults);
         map.finish(faults);
         if let Some(say) = say.as_ref().filter(|say| say.value.len() > MAX_SAY) {
@@ -72,11 +89,59 @@ impl Rule {
             roles,
             callers,
             risk: risk.map(|risks: Vec<Risk>| risks.into_iter().collect()),
-            tools,
+            globs,
             say: say.map(|say| say.value.into()),
         })
     }
 }
+
+// === impl Globs ===
+
+impl Globs {
+    fn read(map: &mut MapReader<'_>, faults: &mut Faults) -> Self {
+        Self {
+            tools: narrowing(map, Family::Tools.key(), faults),
+            prompts: narrowing(map, Family::Prompts.key(), faults),
+            resources: narrowing(map, Family::Resources.key(), faults),
+        }
+    }
+
+    pub fn of(&self, family: Family) -> Reach<'_> {
+        let own = match family {
+            Family::Tools => &self.tools,
+            Family::Prompts => &self.prompts,
+            Family::Resources => &self.resources,
+        };
+        match own {
+            Some(globs) => Reach::Globs(globs),
+            None if self.is_empty() => Reach::All,
+            None => Reach::Nothing,
+        }
+    }
+
+    /// Whether the rule names no family.
+    pub fn is_empty(&self) -> bool {
+        self.tools.is_none() && self.prompts.is_none() && self.resources.is_none()
+    }
+
+    pub fn iter(&self) -> impl Iterator<Item = (Family, &ItemGlob)> {
+        Family::ALL.into_iter().flat_map(|family| match self.of(family) {
+            Reach::Globs(globs) => globs.iter().map(|glob| (family, glob)).collect::<Vec<_>>(),
+            Reach::All | Reach::Nothing => Vec::new(),
+        })
+    }
+
+    /// Whether it reaches an item, by its `upstream/name`.
+    pub fn matches(&self, family: Family, full: &str) -> bool {
+        match self.of(family) {
+            Reach::All => true,
+            Reach::Nothing => false,
+            Reach::Globs(globs) => globs.iter().any(|glob| glob.matches(full)),
+        }
+    }
+}
+
+// === impl RiskSet ===
 
 impl RiskSet {
     pub fn contains(self, risk: Risk) -> bool {

@@ -1,26 +1,28 @@
-//! What each tool is: its risk, and how its calls are treated.
+//! What each tool, prompt and resource is: its risk, and how it is treated.
 
 use std::{sync::Arc, time::Duration};
 
 use crate::{
     fault::{FaultCode, Faults, Span},
     model::server::{IdempotencyMode, Risk, UpstreamName},
+    policy::Family,
     yaml::{Entry, MapReader, Node, Spanned, Value, Words},
 };
 
 /// One upstream's entry in a `kind: Tools` document.
 #[derive(Debug)]
-pub struct UpstreamTools {
+pub struct UpstreamClasses {
     pub upstream: UpstreamName,
     pub at: Span,
-    pub default: Option<ToolClass>,
-    /// By the upstream's own name of the tool.
-    pub tools: Vec<(Arc<str>, ToolClass)>,
+    /// Of all three families.
+    pub default: Option<ItemClass>,
+    /// By family and the upstream's own name; a resource's name is its URI.
+    pub items: Vec<(Family, Arc<str>, ItemClass)>,
 }
 
-/// What is written of a tool; what is absent comes from the upstream's `default`.
+/// What is written of a tool, prompt or resource; what is absent comes from the upstream's `default`.
 #[derive(Debug, Clone)]
-pub struct ToolClass {
+pub struct ItemClass {
     pub at: Span,
     pub risk: Option<Risk>,
     pub timeout: Option<Spanned<Duration>>,
@@ -47,16 +49,19 @@ const PINS: Words<()> = Words {
     later: &["approve"],
 };
 
-/// The longest name of a tool or an argument, in bytes.
+/// The longest name of a tool, a prompt or an argument, in bytes.
 const MAX_NAME: usize = 256;
 
-pub(super) fn read(map: &mut MapReader<'_>, faults: &mut Faults) -> Vec<UpstreamTools> {
+/// The longest URI of a resource, in bytes.
+const MAX_URI: usize = 2_048;
+
+pub(super) fn read(map: &mut MapReader<'_>, faults: &mut Faults) -> Vec<UpstreamClasses> {
     let entries = map.required_node("upstreams", faults).map(|node| node.named(faults));
     let entries = entries.unwrap_or_default().into_iter();
-    entries.filter_map(|entry| UpstreamTools::read(entry, faults)).collect()
+    entries.filter_map(|entry| UpstreamClasses::read(entry, faults)).collect()
 }
 
-impl UpstreamTools {
+impl UpstreamClasses {
     fn read(entry: &Entry, faults: &mut Faults) -> Option<Self> {
         let upstream = match UpstreamName::parse(&entry.key) {
             Ok(upstream) => Some(upstream),
@@ -67,24 +72,26 @@ impl UpstreamTools {
             }
         };
         let mut map = entry.value.map(faults)?;
-        map.later(&["prompts", "resources"], faults);
         let default = map
             .entry("default")
-            .and_then(|entry| ToolClass::read(&entry.value, &entry.key_at, faults));
-        let entries = map.node("tools").map(|node| node.named(faults)).unwrap_or_default();
-        let mut tools = Vec::with_capacity(entries.len());
-        for tool in entries {
-            check_length(&tool.key, &tool.key_at, faults);
-            if let Some(class) = ToolClass::read(&tool.value, &tool.key_at, faults) {
-                tools.push((tool.key.as_str().into(), class));
+            .and_then(|entry| ItemClass::read(&entry.value, &entry.key_at, faults));
+        let mut items = Vec::new();
+        for family in Family::ALL {
+            let entries = map.node(family.key()).map(|node| node.named(faults)).unwrap_or_default();
+            for item in entries {
+                let max = if family == Family::Resources { MAX_URI } else { MAX_NAME };
+                check_length(&item.key, max, &item.key_at, faults);
+                if let Some(class) = ItemClass::read(&item.value, &item.key_at, faults) {
+                    items.push((family, item.key.as_str().into(), class));
+                }
             }
         }
         map.finish(faults);
-        Some(Self { upstream: upstream?, at: entry.key_at.clone(), default, tools })
+        Some(Self { upstream: upstream?, at: entry.key_at.clone(), default, items })
     }
 }
 
-impl ToolClass {
+impl ItemClass {
     fn read(node: &Node, at: &Span, faults: &mut Faults) -> Option<Self> {
         let mut map = node.map(faults)?;
         map.later(
@@ -133,7 +140,7 @@ impl ToolClass {
     }
 
     /// This one's settings, and the default's where it has none.
-    pub fn over(&self, default: Option<&ToolClass>) -> ToolClass {
+    pub fn over(&self, default: Option<&ItemClass>) -> ItemClass {
         let mut class = self.clone();
         if let Some(default) = default {
             class.risk = class.risk.or(default.risk);
@@ -172,12 +179,12 @@ fn some_time(
 
 fn read_argument(map: &mut MapReader<'_>, faults: &mut Faults) -> Option<Arc<str>> {
     let name: Spanned<String> = map.optional("idempotency_argument", faults)?;
-    check_length(&name.value, &name.at, faults);
+    check_length(&name.value, MAX_NAME, &name.at, faults);
     Some(name.value.into())
 }
 
-fn check_length(name: &str, at: &Span, faults: &mut Faults) {
-    if name.is_empty() || name.len() > MAX_NAME {
-        faults.add(FaultCode::BadName, at, format!("a name has 1 to {MAX_NAME} bytes"));
+fn check_length(name: &str, max: usize, at: &Span, faults: &mut Faults) {
+    if name.is_empty() || name.len() > max {
+        faults.add(FaultCode::BadName, at, format!("a name has 1 to {max} bytes"));
     }
 }

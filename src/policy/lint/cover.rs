@@ -5,11 +5,10 @@
 
 use std::{collections::HashMap, sync::Arc};
 
-use super::super::{Effect, Rule, Scope};
+use super::super::{Effect, Family, Reach, Rule, Scope};
 use crate::{
     fault::{FaultCode, Faults},
     model::{caller::TenantId, server::Risk},
-    policy::ToolGlob,
     yaml::Spanned,
 };
 
@@ -68,7 +67,9 @@ fn covers(wide: &Rule, narrow: &Rule) -> bool {
     names(&wide.roles, &narrow.roles)
         && names(&wide.callers, &narrow.callers)
         && risks(wide, narrow)
-        && globs(wide.tools.as_deref(), narrow.tools.as_deref())
+        && Family::ALL
+            .into_iter()
+            .all(|family| globs(wide.globs.of(family), narrow.globs.of(family)))
 }
 
 fn names<T: PartialEq>(wide: &Option<Vec<Spanned<T>>>, narrow: &Option<Vec<Spanned<T>>>) -> bool {
@@ -86,11 +87,14 @@ fn risks(wide: &Rule, narrow: &Rule) -> bool {
     Risk::ALL.into_iter().all(|risk| !has(narrow, risk) || has(wide, risk))
 }
 
-fn globs(wide: Option<&[ToolGlob]>, narrow: Option<&[ToolGlob]>) -> bool {
+fn globs(wide: Reach<'_>, narrow: Reach<'_>) -> bool {
     match (wide, narrow) {
-        (None, _) => true,
-        (Some(wide), None) => wide.iter().any(|glob| matches!(glob.as_str(), "*/*" | "*")),
-        (Some(wide), Some(narrow)) => {
+        (Reach::All, _) | (_, Reach::Nothing) => true,
+        (Reach::Nothing, _) => false,
+        (Reach::Globs(wide), Reach::All) => {
+            wide.iter().any(|glob| matches!(glob.as_str(), "*/*" | "*"))
+        }
+        (Reach::Globs(wide), Reach::Globs(narrow)) => {
             narrow.iter().all(|glob| wide.iter().any(|other| other.covers(glob)))
         }
     }

@@ -1,10 +1,11 @@
-//! Globs and names that no tool or upstream answers to, and tools that are treated lightly.
+//! Globs and names that nothing in the catalog or no upstream answers to, and tools that are
+//! treated lightly.
 
 use std::{collections::BTreeMap, sync::Arc};
 
 use super::{
     super::{
-        Effect, Rule, ToolGlob, ToolPolicy,
+        Effect, Family, ItemGlob, ItemPolicy, Rule,
         compile::{Classes, Compiled},
     },
     Surroundings,
@@ -14,10 +15,10 @@ use crate::{
     model::server::{IdempotencyMode, Risk},
 };
 
-/// What the files and the configuration tell of upstreams and tools.
+/// What the files and the configuration tell of upstreams and what they offer.
 struct Known<'a> {
-    /// By `upstream/name`.
-    tools: BTreeMap<String, ToolPolicy>,
+    /// By family and `upstream/name`.
+    items: BTreeMap<(Family, String), ItemPolicy>,
     classes: BTreeMap<&'a Arc<str>, &'a Classes>,
     /// The configured ones, or those that are classified where no configuration is known.
     upstreams: Vec<&'a str>,
@@ -30,14 +31,14 @@ pub(super) fn check(policies: &Compiled, surroundings: Option<&Surroundings>, fa
         known.check_upstreams(surroundings, faults);
     }
     for rule in &policies.rules {
-        for glob in rule.tools.iter().flatten() {
-            known.check_glob(glob, rule.effect == Effect::Allow, faults);
+        for (family, glob) in rule.globs.iter() {
+            known.check_glob(family, glob, rule.effect == Effect::Allow, faults);
         }
         known.check_risk(rule, faults);
     }
     for limit in &policies.limits {
         for glob in limit.tools.iter().flatten() {
-            known.check_glob(glob, true, faults);
+            known.check_glob(Family::Tools, glob, true, faults);
         }
         for upstream in limit.upstreams.iter().flatten() {
             known.check_upstream(upstream.value.as_str(), &upstream.at, faults);
@@ -48,11 +49,13 @@ pub(super) fn check(policies: &Compiled, surroundings: Option<&Surroundings>, fa
 impl<'a> Known<'a> {
     fn new(policies: &'a Compiled, surroundings: Option<&'a Surroundings>) -> Self {
         let classes: BTreeMap<_, _> = policies.upstreams.iter().collect();
-        let mut tools = BTreeMap::new();
+        let mut items = BTreeMap::new();
         for (upstream, classes) in &classes {
-            for (name, class) in &classes.tools {
-                let policy = ToolPolicy::new(&class.over(classes.default.as_ref()));
-                tools.insert(format!("{upstream}/{name}"), policy);
+            for family in Family::ALL {
+                for (name, class) in classes.of(family) {
+                    let policy = ItemPolicy::new(&class.over(classes.default.as_ref()));
+                    items.insert((family, format!("{upstream}/{name}")), policy);
+                }
             }
         }
         let upstreams = match surroundings {
@@ -61,21 +64,24 @@ impl<'a> Known<'a> {
             }
             None => classes.keys().map(|name| &***name).collect(),
         };
-        Self { tools, classes, upstreams }
+        Self { items, classes, upstreams }
     }
 
     fn check_classes(&self, faults: &mut Faults) {
         for (upstream, classes) in &self.classes {
-            let mut named: Vec<_> = classes.tools.iter().collect();
-            named.sort_by_key(|(name, _)| *name);
-            for (name, class) in named {
-                let policy = ToolPolicy::new(&class.over(classes.default.as_ref()));
-                check_tool(&format!("{upstream}/{name}"), &policy, &class.at, faults);
+            for family in Family::ALL {
+                let mut named: Vec<_> = classes.of(family).iter().collect();
+                named.sort_by_key(|(name, _)| *name);
+                for (name, class) in named {
+                    let policy = ItemPolicy::new(&class.over(classes.default.as_ref()));
+                    check_item(family, &format!("{upstream}/{name}"), &policy, &class.at, faults);
+                }
             }
             if let Some(default) = &classes.default {
-                let policy = ToolPolicy::new(default);
+                let policy = ItemPolicy::new(default);
                 if policy.classified {
-                    check_tool(&format!("{upstream}/*"), &policy, &default.at, faults);
+                    let name = format!("{upstream}/*");
+                    check_item(Family::Tools, &name, &policy, &default.at, faults);
                 }
             }
         }
@@ -104,56 +110,67 @@ impl<'a> Known<'a> {
         }
     }
 
-    fn check_glob(&self, glob: &ToolGlob, grants: bool, faults: &mut Faults) {
-        let listed = || self.tools.keys().map(String::as_str);
+    fn check_glob(&self, family: Family, glob: &ItemGlob, grants: bool, faults: &mut Faults) {
+        let of_family = self.items.keys().filter(|(own, _)| *own == family);
+        let listed = || of_family.clone().map(|(_, full)| full.as_str());
         let hit = || listed().any(|tool| glob.matches(tool));
         match glob.only_upstream() {
             Some(upstream) if !self.upstreams.contains(&upstream) => {
                 self.check_upstream(upstream, &glob.at, faults);
             }
             Some(upstream) => {
-                let lists =
-                    self.classes.get(&Arc::from(upstream)).is_some_and(|c| !c.tools.is_empty());
+                let lists = self
+                    .classes
+                    .get(&Arc::from(upstream))
+                    .is_some_and(|c| !c.of(family).is_empty());
                 if lists && !hit() {
-                    no_tool(glob, faults).did_you_mean(glob.as_str(), listed());
+                    nothing(family, glob, faults).did_you_mean(glob.as_str(), listed());
                 }
             }
             // A ceiling for whatever may come is not expected to hit anything today.
-            None if grants && !self.tools.is_empty() && !hit() => {
-                no_tool(glob, faults);
+            None if grants && listed().next().is_some() && !hit() => {
+                nothing(family, glob, faults);
             }
             None => {}
         }
     }
 
-    /// A rule that names tools and risks, and no tool it names has one of the risks.
+    /// A rule that names items and risks, and nothing it names has one of the risks.
     fn check_risk(&self, rule: &Rule, faults: &mut Faults) {
-        let (Some(globs), Some(risks)) = (&rule.tools, rule.risk) else { return };
+        let Some(risks) = rule.risk else { return };
+        let globs: Vec<_> = rule.globs.iter().collect();
         let named: Vec<_> = self
-            .tools
+            .items
             .iter()
-            .filter(|(tool, _)| globs.iter().any(|glob| glob.matches(tool)))
+            .filter(|((family, full), _)| {
+                globs.iter().any(|(own, glob)| own == family && glob.matches(full))
+            })
             .map(|(_, policy)| policy.risk)
             .collect();
-        let exact = globs.iter().all(ToolGlob::is_exact);
+        let exact = !globs.is_empty() && globs.iter().all(|(_, glob)| glob.is_exact());
         if exact && named.len() == globs.len() && !named.iter().any(|risk| risks.contains(*risk)) {
-            let message = format!("`{}` is dead: no tool it names has a risk it names", rule.id);
+            let message = format!("`{}` is dead: nothing it names has a risk it names", rule.id);
             faults.add(FaultCode::DeadRule, &rule.at, message);
         }
     }
 }
 
-fn no_tool<'f>(glob: &ToolGlob, faults: &'f mut Faults) -> &'f mut crate::fault::Fault {
-    let message = format!("`{}` matches no tool in the catalog", glob.as_str());
+fn nothing<'f>(
+    family: Family,
+    glob: &ItemGlob,
+    faults: &'f mut Faults,
+) -> &'f mut crate::fault::Fault {
+    let message = format!("`{}` matches no {} in the catalog", glob.as_str(), family.one());
     faults.add(FaultCode::GlobWithoutTool, &glob.at, message)
 }
 
-fn check_tool(name: &str, policy: &ToolPolicy, at: &Span, faults: &mut Faults) {
+fn check_item(family: Family, name: &str, policy: &ItemPolicy, at: &Span, faults: &mut Faults) {
     if !policy.classified {
         let message = format!("`{name}` has no risk: it stays hidden");
         faults.add(FaultCode::Unclassified, at, message).suggest("give it a `risk`");
     }
-    if policy.classified
+    if family == Family::Tools
+        && policy.classified
         && policy.risk >= Risk::WriteLow
         && policy.idempotency != IdempotencyMode::Required
     {

@@ -122,11 +122,11 @@ fn a_rule_says_who_what_and_whether() {
         ("{ id: a, effect: allow, when: {} }", "Y008 5:29 `when` is not part of this version"),
         (
             "{ id: a, effect: allow, prompts: [] }",
-            "Y008 5:29 `prompts` is not part of this version",
+            "Y007 5:38 `prompts` is empty: nothing matches: leave the key out to match everything",
         ),
         (
-            "{ id: a, effect: allow, resources: [] }",
-            "Y008 5:29 `resources` is not part of this version",
+            "{ id: a, effect: allow, resources: [\"file:\"] }",
+            "P002 5:41 `file:` names no upstream: a glob is `upstream/name`",
         ),
         (
             "{ id: a, effect: allow, approval: {} }",

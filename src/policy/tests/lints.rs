@@ -92,7 +92,7 @@ fn a_rule_that_can_do_nothing_is_dead() {
             &[
                 "{ id: a, effect: allow, roles: [member], tools: [crm/contacts.purge], risk: [read_low] }",
             ],
-            "P101 `a` is dead: no tool it names has a risk it names",
+            "P101 `a` is dead: nothing it names has a risk it names",
         ),
         (
             &[

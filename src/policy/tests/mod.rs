@@ -1,5 +1,6 @@
 //! What policies mean, case by case.
 
+mod families;
 mod faults;
 mod lints;
 mod properties;
@@ -64,7 +65,7 @@ pub(super) fn compile(files: Vec<PolicyFile>) -> Policies {
 }
 
 pub(super) fn bind(policies: &Policies) -> Set {
-    policies.bind(&CATALOG.map(|(upstream, name)| Subject { upstream, name }))
+    policies.bind(&CATALOG.map(|(upstream, name)| Subject::tool(upstream, name)))
 }
 
 /// The tools classified as above, and these rules of the platform.
@@ -189,9 +190,9 @@ fn a_tenants_rule_is_about_that_tenant_and_a_platform_rule_about_all() {
 fn an_unclassified_tool_is_hidden_whatever_the_rules() {
     let set = set(&["{ id: r, effect: allow, tools: [crm/unheard.of] }"]);
     let view = set.view(&tenant("acme"), &caller("gate"), &roles(&[]));
-    let decision = view.decide(ToolIndex::new(4));
+    let decision = view.decide(ItemIndex::new(4));
     assert_eq!((decision.kind, decision.reason), (DecisionKind::Hide, Reason::Unclassified));
-    let policy = set.tool(ToolIndex::new(4)).unwrap();
+    let policy = set.item(ItemIndex::new(4)).unwrap();
     assert_eq!((policy.risk, policy.classified), (Risk::WriteHigh, false));
 }
 
@@ -210,11 +211,11 @@ fn a_decision_names_its_reason_and_its_rule() {
         (99, DecisionKind::Hide, Reason::DefaultDeny, None),
         (usize::MAX, DecisionKind::Hide, Reason::DefaultDeny, None),
     ] {
-        let decision = view.decide(ToolIndex::new(index));
+        let decision = view.decide(ItemIndex::new(index));
         assert_eq!((decision.kind, decision.reason), (kind, reason), "{index}");
         assert_eq!(decision.rule.map(|rule| &*rule.id), rule, "{index}");
     }
-    let said = view.decide(ToolIndex::new(1)).rule.and_then(|rule| rule.say.clone());
+    let said = view.decide(ItemIndex::new(1)).rule.and_then(|rule| rule.say.clone());
     assert_eq!(said.as_deref(), Some("Not here."));
 }
 
@@ -222,14 +223,14 @@ fn a_decision_names_its_reason_and_its_rule() {
 fn a_permit_is_given_for_what_is_visible_and_for_nothing_else() {
     let set = set(&["{ id: read, effect: allow, risk: [read_low] }"]);
     let view = set.view(&tenant("acme"), &caller("gate"), &roles(&[]));
-    let permit = view.permit(ToolIndex::new(0)).unwrap();
-    assert_eq!(permit.tool(), Some(ToolIndex::new(0)));
+    let permit = view.permit(ItemIndex::new(0)).unwrap();
+    assert_eq!(permit.item(), Some(ItemIndex::new(0)));
     assert_eq!(permit.policy().map(|policy| policy.risk), Some(Risk::ReadLow));
     assert_eq!(permit.decision().and_then(|d| d.rule).map(|rule| &*rule.id), Some("read"));
-    let refusal = view.permit(ToolIndex::new(2)).unwrap_err();
+    let refusal = view.permit(ItemIndex::new(2)).unwrap_err();
     assert_eq!((refusal.reason, refusal.rule), (Reason::DefaultDeny, None));
     let listing = view.permit_listing();
-    assert!(listing.tool().is_none() && listing.policy().is_none());
+    assert!(listing.item().is_none() && listing.policy().is_none());
     assert_eq!(shown(listing.view()), ["contacts.search", "page.read"]);
 }
 
@@ -253,7 +254,7 @@ fn without_an_employee_only_rules_that_name_the_caller_grant() {
 #[test]
 fn a_tool_is_treated_as_its_entry_or_its_upstreams_default_says() {
     let set = set(&[]);
-    let tool = |index| set.tool(ToolIndex::new(index)).unwrap();
+    let tool = |index| set.item(ItemIndex::new(index)).unwrap();
     let secs = std::time::Duration::from_secs;
     assert_eq!(tool(3).timeout, Some(secs(60)));
     assert_eq!(tool(3).idempotency_argument.as_deref(), Some("requestId"));
@@ -263,8 +264,8 @@ fn a_tool_is_treated_as_its_entry_or_its_upstreams_default_says() {
         [0, 2, 3].map(|index| tool(index).idempotency),
         [IdempotencyMode::Optional, IdempotencyMode::Optional, IdempotencyMode::Required]
     );
-    assert_eq!(set.tool_name(ToolIndex::new(5)), Some("wiki/page.read"));
-    assert!(set.tool(ToolIndex::new(6)).is_none());
+    assert_eq!(set.item_name(ItemIndex::new(5)), Some("wiki/page.read"));
+    assert!(set.item(ItemIndex::new(6)).is_none());
 }
 
 #[test]

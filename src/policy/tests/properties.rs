@@ -151,13 +151,13 @@ proptest! {
         for viewer in viewers() {
             let view = view(&set, &viewer);
             for (index, (upstream, name)) in CATALOG.into_iter().enumerate() {
-                let tool = policies.tool(Subject { upstream, name });
+                let tool = policies.item(Subject::tool(upstream, name));
                 let full = format!("{upstream}/{name}");
                 let about = |allow: bool| {
                     rules.iter().any(|r| r.allow == allow && r.is_about(&viewer, &full, tool.risk))
                 };
                 let expected = tool.classified && about(true) && !about(false);
-                let decision = view.decide(ToolIndex::new(index));
+                let decision = view.decide(ItemIndex::new(index));
                 prop_assert_eq!(decision.kind == DecisionKind::Allow, expected, "{:?} {}", viewer, full);
                 prop_assert_eq!(decision.reason == Reason::RuleDeny, about(false));
             }
@@ -170,7 +170,7 @@ proptest! {
         for viewer in viewers() {
             let view = view(&set, &viewer);
             for index in 0..CATALOG.len() + 2 {
-                let tool = ToolIndex::new(index);
+                let tool = ItemIndex::new(index);
                 let allowed = view.decide(tool).kind == DecisionKind::Allow;
                 prop_assert_eq!(view.visible().contains(index), allowed);
                 prop_assert_eq!(view.permit(tool).is_ok(), allowed);
@@ -213,7 +213,7 @@ proptest! {
         for viewer in viewers() {
             let (one, other) = (view(&set, &viewer), view(&other, &viewer));
             for index in 0..CATALOG.len() {
-                let (one, other) = (one.decide(ToolIndex::new(index)), other.decide(ToolIndex::new(index)));
+                let (one, other) = (one.decide(ItemIndex::new(index)), other.decide(ItemIndex::new(index)));
                 prop_assert_eq!((one.kind, one.reason), (other.kind, other.reason));
                 prop_assert_eq!(one.rule.map(|rule| &rule.id), other.rule.map(|rule| &rule.id));
             }

@@ -27,7 +27,7 @@ fn seen(id: &str, upstream: &str) -> Vec<&'static str> {
     let policies = compile(shipped_files());
     let catalog = catalog();
     let subjects: Vec<Subject<'_>> =
-        catalog.iter().map(|(upstream, name)| Subject { upstream, name }).collect();
+        catalog.iter().map(|(upstream, name)| Subject::tool(upstream, name)).collect();
     let set = policies.bind(&subjects);
     let id = crate::model::caller::EmployeeId::parse(id).unwrap();
     let employee = policies.directory().find(&id).unwrap();
@@ -97,7 +97,7 @@ fn raw_power_is_refused_whoever_asks_and_a_task_is_not() {
     let mut files = shipped_files();
     files.push(file("x.yaml", tools));
     let policies = compile(files);
-    let subjects = names.map(|name| Subject { upstream: "x", name });
+    let subjects = names.map(|name| Subject::tool("x", name));
     let view = policies.bind(&subjects).view(&tenant("acme"), &caller("g"), &roles(&["admin"]));
     let left: Vec<_> = view.visible().iter().map(|index| names[index]).collect();
     assert_eq!(left, names[14..]);
@@ -105,8 +105,7 @@ fn raw_power_is_refused_whoever_asks_and_a_task_is_not() {
 
 #[test]
 fn starting_a_run_takes_its_key_from_the_tools_own_argument() {
-    let tool =
-        compile(shipped_files()).tool(Subject { upstream: "platform", name: "start_test_run" });
+    let tool = compile(shipped_files()).item(Subject::tool("platform", "start_test_run"));
     assert_eq!((tool.risk, tool.idempotency), (Risk::WriteLow, IdempotencyMode::Required));
     assert_eq!(tool.idempotency_argument.as_deref(), Some("idempotencyKey"));
 }
