@@ -9,6 +9,7 @@ use super::jsonrpc;
 use crate::{
     error::{Error, Form},
     json,
+    mcp::Version,
     model::exchange::NorthDialect,
 };
 
@@ -64,7 +65,9 @@ pub fn tool_result(
     out.extend_from_slice(b"\"content\":[{\"type\":\"text\",\"text\":");
     json::write_str(&mut out, error.message());
     out.extend_from_slice(b"}],");
-    if structured {
+    // Revisions before 2025-06-18 have no such member.
+    let knows = dialect.version().is_none_or(|version| version >= Version::V2025_06_18);
+    if structured && knows {
         out.extend_from_slice(b"\"structuredContent\":");
         out.extend_from_slice(&object);
         out.push(b',');

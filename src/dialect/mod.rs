@@ -3,6 +3,7 @@
 //! Pure functions over bytes and heads: no sockets, no decisions about who may do what. The
 //! middle of the gateway knows none of them.
 
+pub mod downgrade;
 pub mod fault;
 pub mod header_value;
 pub mod jsonrpc;
@@ -10,9 +11,11 @@ pub mod mcp_lite;
 pub mod north;
 pub mod request;
 pub mod south;
+pub mod splice;
 pub mod sse;
 pub mod streamable_http;
 pub mod streamable_http_session;
+pub mod uris;
 
 /// The gateway as `serverInfo` and `clientInfo` name it.
 pub const SERVER_INFO: &str =

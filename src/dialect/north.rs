@@ -8,18 +8,25 @@ use std::ops::Range;
 use bytes::Bytes;
 use smallvec::SmallVec;
 
-use super::{SERVER_INFO_MEMBER, jsonrpc};
+use super::{SERVER_INFO_MEMBER, downgrade, jsonrpc, splice};
 use crate::{
     json::{self, Kind, Value},
     mcp::{meta, rpc},
     model::{
         exchange::NorthDialect,
-        reply::{Final, ModernMember, ResultBody, Shape},
+        reply::{Final, ModernKind, ModernMember, ResultBody, Shape},
     },
 };
 
-/// Members of a result that only 2026-07-28 has.
-const MODERN_ONLY: [&str; 3] = ["resultType", "ttlMs", "cacheScope"];
+/// The members of a result that only 2026-07-28 has.
+fn modern_only(name: &str) -> Option<ModernKind> {
+    match name {
+        "resultType" => Some(ModernKind::Type),
+        "ttlMs" => Some(ModernKind::Ttl),
+        "cacheScope" => Some(ModernKind::Scope),
+        _ => None,
+    }
+}
 
 /// Looks once at a result object for what rendering has to know of it.
 pub fn shape(result: Value<'_>) -> Shape {
@@ -33,8 +40,8 @@ pub fn shape(result: Value<'_>) -> Shape {
     for (key, value) in result.members() {
         shape.members += 1;
         let name = key.unescaped();
-        let modern = MODERN_ONLY.contains(&&*name);
-        leading &= modern;
+        let modern = modern_only(&name);
+        leading &= modern.is_some();
         match &*name {
             "isError" => shape.is_error = Some(value.kind() == Kind::True),
             "_meta" if value.kind() == Kind::Object => {
@@ -46,20 +53,39 @@ pub fn shape(result: Value<'_>) -> Shape {
                 shape.complete = value.is_str("complete");
                 shape.has_type = true;
             }
+            "structuredContent" => shape.structured = Some(value.kind() == Kind::Object),
+            "ttlMs" => shape.ttl_ms = value.as_i64().and_then(|ms| ms.try_into().ok()),
             _ => {}
         }
-        if modern {
+        if let Some(kind) = modern {
             // The key's first quote stands one byte before it.
             let whole = span(key.raw()).start - 1..span(value.raw()).end;
-            shape.modern.push(ModernMember { span: whole, leading });
+            shape.modern.push(ModernMember { kind, span: whole, leading });
         }
     }
     shape
 }
 
+/// The same result with other bytes, which are JSON as they were.
+pub fn with_raw(body: &ResultBody, raw: Bytes) -> ResultBody {
+    let shape = splice::document(&raw).map_or_else(Shape::default, |doc| shape(doc.root()));
+    ResultBody { raw, shape, ..body.clone() }
+}
+
 /// The pieces of a result for a dialect, written after `head`; nothing large is copied.
 pub fn result(head: Vec<u8>, body: &ResultBody, dialect: NorthDialect) -> SmallVec<[Bytes; 3]> {
     let mut out = Pieces { written: head, parts: SmallVec::new() };
+    let older;
+    let body = match dialect {
+        NorthDialect::Legacy(version)
+            if !body.rendered && downgrade::concerns(&body.shape, version) =>
+        {
+            let changed = downgrade::result(&body.raw, &body.shape, version);
+            older = changed.map(|raw| with_raw(body, raw));
+            older.as_ref().unwrap_or(body)
+        }
+        _ => body,
+    };
     let raw = &body.raw;
     if body.rendered && body.added_meta.is_empty() {
         out.keep(raw.clone());
@@ -75,6 +101,9 @@ pub fn result(head: Vec<u8>, body: &ResultBody, dialect: NorthDialect) -> SmallV
     }
     if dialect == NorthDialect::McpLite && !body.rendered && shape.is_error.is_none() {
         front.extend_from_slice(b"\"isError\":false,");
+    }
+    if modern && let Some(ms) = body.fresh_ms {
+        hints(shape, ms, &mut front, &mut edits);
     }
     let mut added = Vec::new();
     if modern && !shape.server_info {
@@ -105,7 +134,7 @@ pub fn result(head: Vec<u8>, body: &ResultBody, dialect: NorthDialect) -> SmallV
     }
     if !modern && !body.rendered {
         for member in &shape.modern {
-            edits.push((with_comma(raw, member), Vec::new()));
+            edits.push((splice::with_comma(raw, &member.span, member.leading), Vec::new()));
             kept -= 1;
         }
     }
@@ -127,18 +156,27 @@ pub fn result(head: Vec<u8>, body: &ResultBody, dialect: NorthDialect) -> SmallV
     out.finish()
 }
 
-/// A member's span, with the comma that goes with it: the one before it where something that
-/// stays stands before it, else the one behind it, if there is one.
-fn with_comma(raw: &[u8], member: &ModernMember) -> Range<usize> {
-    let Range { start, end } = member.span;
-    let blank = |b: &&u8| b.is_ascii_whitespace();
-    if member.leading {
-        let gap = raw[end..].iter().take_while(blank).count();
-        let comma = raw.get(end + gap) == Some(&b',');
-        return start..if comma { end + gap + 1 } else { end };
+/// The caching hints, in the place of the server's own or at the front. What one employee may
+/// read is nobody else's.
+fn hints(
+    shape: &Shape,
+    fresh_ms: u64,
+    front: &mut Vec<u8>,
+    edits: &mut SmallVec<[(Range<usize>, Vec<u8>); 4]>,
+) {
+    let scope = b"\"cacheScope\":\"private\"".to_vec();
+    for (kind, text) in [
+        (ModernKind::Ttl, format!("\"ttlMs\":{fresh_ms}").into_bytes()),
+        (ModernKind::Scope, scope),
+    ] {
+        match shape.modern.iter().find(|member| member.kind == kind) {
+            Some(member) => edits.push((member.span.clone(), text)),
+            None => {
+                front.extend_from_slice(&text);
+                front.push(b',');
+            }
+        }
     }
-    let gap = raw[..start].iter().rev().take_while(blank).count();
-    start - gap - 1..end
 }
 
 /// A whole JSON-RPC response around a reply's end.
@@ -295,6 +333,32 @@ mod tests {
             render(r#"{"a":1,"_meta":{"v":2}}"#, LEGACY, &added),
             r#"{"a":1,"_meta":{"dev.hangu/replayed":true,"v":2}}"#
         );
+    }
+
+    #[test]
+    fn caching_hints_are_the_gateways() {
+        let info = SERVER_INFO_MEMBER;
+        for (raw, modern) in [
+            (
+                r#"{"contents":[]}"#,
+                format!(
+                    r#"{{"resultType":"complete","ttlMs":7,"cacheScope":"private","_meta":{{{info}}},"contents":[]}}"#
+                ),
+            ),
+            (
+                r#"{"resultType":"complete","cacheScope" : "public","contents":[],"ttlMs":9e9}"#,
+                format!(
+                    r#"{{"_meta":{{{info}}},"resultType":"complete","cacheScope":"private","contents":[],"ttlMs":7}}"#
+                ),
+            ),
+        ] {
+            let doc = splice::document(&Bytes::from(raw)).unwrap();
+            let mut body = ResultBody::upstream(raw.into(), shape(doc.root()));
+            body.fresh_ms = Some(7);
+            let text = |dialect| result(Vec::new(), &body, dialect).concat();
+            assert_eq!(text(NorthDialect::Modern), modern.as_bytes(), "{raw}");
+            assert_eq!(text(LEGACY), br#"{"contents":[]}"#, "{raw}");
+        }
     }
 
     #[test]

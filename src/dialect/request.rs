@@ -7,7 +7,7 @@ use crate::{
     error::{Code, Error},
     json::{Kind, Value},
     mcp::{Capabilities, Family, LogLevel, Method, meta, rpc},
-    model::call::{Meta, RawMember, Request, ToolCall},
+    model::call::{Ask, Meta, Notices, RawMember, RawMembers, Request, Target, ToolCall},
 };
 
 fn invalid(message: impl Into<std::borrow::Cow<'static, str>>) -> Error {
@@ -24,22 +24,131 @@ pub fn read(method: Method, params: Option<Value<'_>>) -> Result<(Request, Meta)
     let request = match method {
         Method::Discover => Request::Discover,
         Method::Ping => Request::Ping,
-        Method::ListTools => {
-            let family = Family::Tools;
-            let cursor = match params.and_then(|params| params.get("cursor")) {
-                None => None,
-                Some(cursor) if cursor.kind() == Kind::Null => None,
-                Some(cursor) => {
-                    let text = cursor.as_str().ok_or_else(|| invalid("`cursor` is no string"))?;
-                    Some(text.into())
-                }
-            };
-            Request::List { family, cursor }
-        }
+        Method::ListTools => read_list(Family::Tools, params)?,
+        Method::ListPrompts => read_list(Family::Prompts, params)?,
+        Method::ListResources => read_list(Family::Resources, params)?,
+        Method::ListTemplates => read_list(Family::Templates, params)?,
         Method::CallTool => Request::CallTool(Box::new(read_tool_call(params)?)),
+        Method::GetPrompt => read_ask(method, params, "name", Target::Prompt)?,
+        Method::ReadResource | Method::Subscribe | Method::Unsubscribe => {
+            read_ask(method, params, "uri", Target::Resource)?
+        }
+        Method::GetTask | Method::UpdateTask | Method::CancelTask => {
+            read_ask(method, params, "taskId", Target::Task)?
+        }
+        Method::Complete => read_complete(params)?,
+        Method::SetLevel => {
+            let level = params.and_then(|params| params.get("level")).and_then(Value::as_str);
+            let level = level.and_then(|level| LogLevel::parse(&level));
+            Request::SetLevel(level.ok_or_else(|| invalid("`params.level` is no log level"))?)
+        }
+        Method::Listen => Request::Listen(Box::new(read_notices(params)?)),
         other => Request::Notification(other),
     };
     Ok((request, meta))
+}
+
+fn read_list(family: Family, params: Option<Value<'_>>) -> Result<Request, Error> {
+    let cursor = match params.and_then(|params| params.get("cursor")) {
+        None => None,
+        Some(cursor) if cursor.kind() == Kind::Null => None,
+        Some(cursor) => {
+            let text = cursor.as_str().ok_or_else(|| invalid("`cursor` is no string"))?;
+            Some(text.into())
+        }
+    };
+    Ok(Request::List { family, cursor })
+}
+
+/// A request about what the member `named` names.
+fn read_ask(
+    method: Method,
+    params: Option<Value<'_>>,
+    named: &str,
+    target: fn(Box<str>) -> Target,
+) -> Result<Request, Error> {
+    let missing = || invalid(format!("`params.{named}` is missing"));
+    let mut name = None;
+    let mut others = RawMembers::new();
+    for (key, value) in params.ok_or_else(missing)?.members() {
+        match &*key.unescaped() {
+            member if member == named => {
+                let text = value.as_str();
+                let text = text.ok_or_else(|| invalid(format!("`params.{named}` is no string")))?;
+                name = Some(target(text.into()));
+            }
+            "arguments" if value.kind() != Kind::Object => {
+                return Err(invalid("`params.arguments` must be an object"));
+            }
+            "_meta" | "user" => {}
+            _ => others.push(RawMember { key: key.bytes(), value: value.bytes() }),
+        }
+    }
+    let target = name.ok_or_else(missing)?;
+    Ok(Request::Ask(Box::new(Ask { method, target, params: others })))
+}
+
+/// The reference stays among the params as it came: it may hold more than a name.
+fn read_complete(params: Option<Value<'_>>) -> Result<Request, Error> {
+    let missing = || invalid("`params.ref` is missing");
+    let params = params.ok_or_else(missing)?;
+    let reference = params.get("ref").ok_or_else(missing)?;
+    let kind = reference.get("type").and_then(Value::as_str).unwrap_or_default();
+    let text = |member: &str| {
+        let text = reference.get(member).and_then(Value::as_str).map(Box::from);
+        text.ok_or_else(|| invalid(format!("`params.ref.{member}` must be a string")))
+    };
+    let target = match &*kind {
+        "ref/prompt" => Target::Prompt(text("name")?),
+        "ref/resource" => Target::Template(text("uri")?),
+        _ => {
+            return Err(invalid("`params.ref.type` must be \"ref/prompt\" or \"ref/resource\""));
+        }
+    };
+    let argument = params.get("argument");
+    let has = |member: &str| {
+        let value = argument.and_then(|argument| argument.get(member));
+        value.is_some_and(|value| value.kind() == Kind::String)
+    };
+    if !has("name") || !has("value") {
+        return Err(invalid("`params.argument` needs `name` and `value`, both strings"));
+    }
+    if params.get("context").is_some_and(|context| context.kind() != Kind::Object) {
+        return Err(invalid("`params.context` must be an object"));
+    }
+    let members = params.members().filter(|(key, _)| !key.is("_meta") && !key.is("user"));
+    let params =
+        members.map(|(key, value)| RawMember { key: key.bytes(), value: value.bytes() }).collect();
+    Ok(Request::Ask(Box::new(Ask { method: Method::Complete, target, params })))
+}
+
+/// The filter of `subscriptions/listen`; kinds of notices that are not known are left out, as
+/// the acknowledgement will say.
+fn read_notices(params: Option<Value<'_>>) -> Result<Notices, Error> {
+    let filter = params.and_then(|params| params.get("notifications"));
+    let filter = filter.filter(|filter| filter.kind() == Kind::Object);
+    let filter = filter.ok_or_else(|| invalid("`params.notifications` must be an object"))?;
+    let wanted = |member: &str| match filter.get(member) {
+        None => Ok(false),
+        Some(value) => value
+            .as_bool()
+            .ok_or_else(|| invalid(format!("`params.notifications.{member}` is no boolean"))),
+    };
+    let texts = |member: &str| {
+        let Some(value) = filter.get(member) else { return Ok(Vec::new()) };
+        let wrong = || invalid(format!("`params.notifications.{member}` is no list of strings"));
+        if value.kind() != Kind::Array {
+            return Err(wrong());
+        }
+        value.elements().map(|text| text.as_str().map(Box::from).ok_or_else(wrong)).collect()
+    };
+    Ok(Notices {
+        tools: wanted("toolsListChanged")?,
+        prompts: wanted("promptsListChanged")?,
+        resources: wanted("resourcesListChanged")?,
+        updates: texts("resourceSubscriptions")?,
+        tasks: texts("taskIds")?,
+    })
 }
 
 /// What a client declares in its `capabilities`, of whatever revision.
@@ -129,4 +238,143 @@ fn read_meta(params: Option<Value<'_>>) -> Result<Meta, Error> {
         read.members.push(RawMember { key: key.bytes(), value: value.bytes() });
     }
     Ok(read)
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+
+    use super::*;
+    use crate::json::{Doc, Duplicates, Limits};
+
+    fn read_params(method: Method, params: &str) -> Result<Request, String> {
+        let limits = Limits { depth: 64, duplicates: Duplicates::Refuse, outline: 3 };
+        let doc = Doc::parse(Bytes::copy_from_slice(params.as_bytes()), &limits).unwrap();
+        match read(method, Some(doc.root())) {
+            Ok((request, _)) => Ok(request),
+            Err(error) => {
+                assert_eq!(super::super::fault::rpc_code(&error), rpc::INVALID_PARAMS);
+                Err(error.message().to_owned())
+            }
+        }
+    }
+
+    fn ask(method: Method, params: &str) -> (Target, String) {
+        let Ok(Request::Ask(ask)) = read_params(method, params) else { panic!("{params}") };
+        assert_eq!(ask.method, method);
+        let text = |bytes: &Bytes| String::from_utf8(bytes.to_vec()).unwrap();
+        let members = ask.params.iter().map(|m| format!("{}={}", text(&m.key), text(&m.value)));
+        (ask.target, members.collect::<Vec<_>>().join(";"))
+    }
+
+    #[test]
+    fn what_a_request_is_about_is_read_and_the_rest_stays_as_it_came() {
+        for (method, params, target, rest) in [
+            (
+                Method::GetPrompt,
+                r#"{"arguments":{"n": 1.0},"name":"a\u0062","_meta":{},"user":1,"\u0061b":[1e2]}"#,
+                Target::Prompt("ab".into()),
+                r#"arguments={"n": 1.0};\u0061b=[1e2]"#,
+            ),
+            (
+                Method::ReadResource,
+                r#"{"uri":"file:///a","requestState":"s","later":12345678901234567890}"#,
+                Target::Resource("file:///a".into()),
+                r#"requestState="s";later=12345678901234567890"#,
+            ),
+            (Method::Subscribe, r#"{"uri":"a:b"}"#, Target::Resource("a:b".into()), ""),
+            (Method::Unsubscribe, r#"{"uri":"a:b"}"#, Target::Resource("a:b".into()), ""),
+            (Method::GetTask, r#"{"taskId":"t"}"#, Target::Task("t".into()), ""),
+            (
+                Method::UpdateTask,
+                r#"{"taskId":"t","inputResponses":{}}"#,
+                Target::Task("t".into()),
+                "inputResponses={}",
+            ),
+            (
+                Method::Complete,
+                r#"{"ref":{"type":"ref/prompt","name":"p","title":"T"},"argument":{"name":"a","value":""},"context":{}}"#,
+                Target::Prompt("p".into()),
+                r#"ref={"type":"ref/prompt","name":"p","title":"T"};argument={"name":"a","value":""};context={}"#,
+            ),
+            (
+                Method::Complete,
+                r#"{"ref":{"type":"ref/resource","uri":"a:{b}"},"argument":{"name":"b","value":"x"}}"#,
+                Target::Template("a:{b}".into()),
+                r#"ref={"type":"ref/resource","uri":"a:{b}"};argument={"name":"b","value":"x"}"#,
+            ),
+        ] {
+            assert_eq!(ask(method, params), (target, rest.to_owned()), "{params}");
+        }
+    }
+
+    #[test]
+    fn params_of_another_shape_are_refused() {
+        let argument = r#""argument":{"name":"a","value":"v"}"#;
+        for (method, params) in [
+            (Method::GetPrompt, "{}".to_owned()),
+            (Method::GetPrompt, r#"{"name":1}"#.to_owned()),
+            (Method::GetPrompt, r#"{"name":"a","arguments":[]}"#.to_owned()),
+            (Method::GetPrompt, r#"{"name":"a","arguments":null}"#.to_owned()),
+            (Method::ReadResource, r#"{"uri":null}"#.to_owned()),
+            (Method::ReadResource, r#"{"name":"a"}"#.to_owned()),
+            (Method::CancelTask, r#"{"taskId":7}"#.to_owned()),
+            (Method::Complete, format!("{{{argument}}}")),
+            (Method::Complete, format!(r#"{{"ref":"p",{argument}}}"#)),
+            (Method::Complete, format!(r#"{{"ref":{{"type":"ref/tool","name":"p"}},{argument}}}"#)),
+            (
+                Method::Complete,
+                format!(r#"{{"ref":{{"type":"ref/prompt","uri":"p"}},{argument}}}"#),
+            ),
+            (Method::Complete, r#"{"ref":{"type":"ref/prompt","name":"p"}}"#.to_owned()),
+            (
+                Method::Complete,
+                r#"{"ref":{"type":"ref/prompt","name":"p"},"argument":{"name":"a","value":1}}"#
+                    .to_owned(),
+            ),
+            (
+                Method::Complete,
+                format!(r#"{{"ref":{{"type":"ref/prompt","name":"p"}},{argument},"context":1}}"#),
+            ),
+            (Method::SetLevel, r#"{"level":"loud"}"#.to_owned()),
+            (Method::SetLevel, "{}".to_owned()),
+            (Method::Listen, "{}".to_owned()),
+            (Method::Listen, r#"{"notifications":{"toolsListChanged":1}}"#.to_owned()),
+            (Method::Listen, r#"{"notifications":{"resourceSubscriptions":[1]}}"#.to_owned()),
+            (Method::Listen, r#"{"notifications":{"taskIds":"t"}}"#.to_owned()),
+            (Method::ListPrompts, r#"{"cursor":1}"#.to_owned()),
+            (Method::ListTemplates, "[]".to_owned()),
+        ] {
+            assert!(read_params(method, &params).is_err(), "{method:?} {params}");
+        }
+    }
+
+    #[test]
+    fn every_family_is_listed_by_its_method() {
+        for family in Family::ALL {
+            let read = read_params(family.list_method(), r#"{"cursor":"c"}"#).unwrap();
+            let Request::List { family: of, cursor } = read else { panic!("{family:?}") };
+            assert_eq!((of, cursor.as_deref()), (family, Some("c")));
+        }
+    }
+
+    #[test]
+    fn a_filter_names_what_is_to_be_heard_of() {
+        let params = r#"{"notifications":{"toolsListChanged":true,"promptsListChanged":false,"resourceSubscriptions":["a:b"],"taskIds":["t"],"later":{}}}"#;
+        let Ok(Request::Listen(notices)) = read_params(Method::Listen, params) else { panic!() };
+        let expected = Notices {
+            tools: true,
+            prompts: false,
+            resources: false,
+            updates: vec!["a:b".into()],
+            tasks: vec!["t".into()],
+        };
+        assert_eq!(*notices, expected);
+    }
+
+    #[test]
+    fn a_level_is_read() {
+        let read = read_params(Method::SetLevel, r#"{"level":"warning"}"#);
+        assert!(matches!(read, Ok(Request::SetLevel(LogLevel::Warning))), "{read:?}");
+    }
 }

@@ -13,7 +13,17 @@ use crate::{
 };
 
 /// Methods of this revision that the gateway serves.
-const SERVED: [Method; 3] = [Method::Discover, Method::ListTools, Method::CallTool];
+const SERVED: [Method; 9] = [
+    Method::Discover,
+    Method::ListTools,
+    Method::CallTool,
+    Method::ListPrompts,
+    Method::GetPrompt,
+    Method::ListResources,
+    Method::ListTemplates,
+    Method::ReadResource,
+    Method::Complete,
+];
 
 fn mismatch(message: impl Into<std::borrow::Cow<'static, str>>) -> Error {
     Error::protocol(Code::InvalidArgs, rpc::HEADER_MISMATCH, 400, message)
@@ -65,8 +75,8 @@ pub fn read_request(
     if !SERVED.contains(&method) {
         return Err(unserved(method_name));
     }
-    if method == Method::CallTool {
-        check_name(headers, params)?;
+    if let Some(named) = named_by(method) {
+        check_name(headers, params, named)?;
     }
     request::read(method, params)
 }
@@ -114,9 +124,19 @@ fn complete_meta(params: Option<Value<'_>>) -> Result<Box<str>, Error> {
     Ok(version.into())
 }
 
-/// `Mcp-Name` must be the name in the body, after decoding.
-fn check_name(headers: &HeaderMap, params: Option<Value<'_>>) -> Result<(), Error> {
-    let name = params.and_then(|params| params.get("name")).and_then(Value::as_str);
+/// The member of a method's params that `Mcp-Name` repeats.
+pub fn named_by(method: Method) -> Option<&'static str> {
+    match method {
+        Method::CallTool | Method::GetPrompt => Some("name"),
+        Method::ReadResource => Some("uri"),
+        Method::GetTask | Method::UpdateTask | Method::CancelTask => Some("taskId"),
+        _ => None,
+    }
+}
+
+/// `Mcp-Name` must be what the body names, after decoding.
+fn check_name(headers: &HeaderMap, params: Option<Value<'_>>, named: &str) -> Result<(), Error> {
+    let name = params.and_then(|params| params.get(named)).and_then(Value::as_str);
     let sent = match single_bytes(headers, &header::NAME)? {
         None => return Err(mismatch("the header Mcp-Name is missing")),
         Some(value) => header_value::decode(value)
@@ -124,7 +144,7 @@ fn check_name(headers: &HeaderMap, params: Option<Value<'_>>) -> Result<(), Erro
     };
     match name {
         Some(name) if name == sent => Ok(()),
-        _ => Err(mismatch("Mcp-Name differs from the name in the body")),
+        _ => Err(mismatch(format!("Mcp-Name differs from `params.{named}`"))),
     }
 }
 

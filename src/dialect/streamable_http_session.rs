@@ -13,7 +13,18 @@ use crate::{
 };
 
 /// Methods of these revisions that the gateway serves.
-const SERVED: [Method; 4] = [Method::Initialize, Method::Ping, Method::ListTools, Method::CallTool];
+const SERVED: [Method; 10] = [
+    Method::Initialize,
+    Method::Ping,
+    Method::ListTools,
+    Method::CallTool,
+    Method::ListPrompts,
+    Method::GetPrompt,
+    Method::ListResources,
+    Method::ListTemplates,
+    Method::ReadResource,
+    Method::Complete,
+];
 
 /// The version named by the header; absent, the one that the specification assumes.
 ///

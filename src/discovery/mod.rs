@@ -13,6 +13,7 @@ use tower::Service;
 
 use crate::{
     error::Error,
+    mcp::Family,
     model::{
         call::{Client, Meta},
         exchange::{Closing, Exchange},
@@ -108,7 +109,7 @@ where
         } else {
             tracing::debug!(upstream.name = %name, "listing failed again: {why}");
         }
-        if self.registry.failed(name, why) {
+        if self.registry.failed(name, Family::Tools, why) {
             (self.on_change)();
         }
     }

@@ -1,6 +1,6 @@
 //! The families of things that a server lists.
 
-use super::Method;
+use super::{Method, Served};
 
 /// What a listing is of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -35,6 +35,15 @@ impl Family {
             Family::Prompts => "prompts",
             Family::Resources => "resources",
             Family::Templates => "resourceTemplates",
+        }
+    }
+
+    /// What a server declares that serves it.
+    pub const fn capability(self) -> Served {
+        match self {
+            Family::Tools => Served::TOOLS,
+            Family::Prompts => Served::PROMPTS,
+            Family::Resources | Family::Templates => Served::RESOURCES,
         }
     }
 

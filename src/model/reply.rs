@@ -76,17 +76,20 @@ pub struct ResultBody {
     pub rendered: bool,
     /// Members that the gateway adds to `_meta`: key, JSON value.
     pub added_meta: SmallVec<[(&'static str, Bytes); 1]>,
+    /// How long a client may keep it, in milliseconds, where it is of a method whose results
+    /// say so.
+    pub fresh_ms: Option<u64>,
 }
 
 impl ResultBody {
     /// A result that came from an upstream.
     pub fn upstream(raw: Bytes, shape: Shape) -> Self {
-        Self { raw, shape, rendered: false, added_meta: SmallVec::new() }
+        Self { raw, shape, rendered: false, added_meta: SmallVec::new(), fresh_ms: None }
     }
 
     /// A result that the gateway wrote itself, in the caller's own form.
     pub fn own(raw: Bytes) -> Self {
-        Self { raw, shape: Shape::default(), rendered: true, added_meta: SmallVec::new() }
+        Self { rendered: true, ..Self::upstream(raw, Shape::default()) }
     }
 
     /// `isError` of a tool result.
@@ -110,6 +113,10 @@ pub struct Shape {
     /// `resultType` is there, and says `complete`.
     pub has_type: bool,
     pub complete: bool,
+    /// `structuredContent` is there, and is an object.
+    pub structured: Option<bool>,
+    /// The value of `ttlMs`, if that is a number of milliseconds.
+    pub ttl_ms: Option<u64>,
     /// Whole members, from the key's first quote to the value's end, that only 2026-07-28 has.
     pub modern: SmallVec<[ModernMember; 3]>,
 }
@@ -117,10 +124,19 @@ pub struct Shape {
 /// A member that only 2026-07-28 has.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ModernMember {
+    pub kind: ModernKind,
     /// From the key's first quote to the value's end.
     pub span: Range<usize>,
     /// Only such members stand before it.
     pub leading: bool,
+}
+
+/// Which of them it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ModernKind {
+    Type,
+    Ttl,
+    Scope,
 }
 
 /// A JSON-RPC error object of an upstream.

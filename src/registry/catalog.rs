@@ -1,77 +1,19 @@
-//! The catalog: every tool of every upstream as it may be published, immutable and swapped whole.
+//! The catalog: everything every upstream lists, as it may be published, immutable and swapped
+//! whole.
 //!
 //! It resolves names by table and never by splitting them. It knows nothing of who may see what.
 
-use std::{collections::HashMap, sync::Arc};
+use std::{borrow::Cow, collections::HashMap, sync::Arc};
 
-use bytes::Bytes;
-use sha2::{Digest, Sha256};
-
-use super::{param_header::ParamHeader, schema::ArgumentSchema};
-use crate::model::{call::Surface, server::UpstreamName, trace::to_hex};
-
-/// The longest name that every client takes.
-pub const NAME_MAX: usize = 64;
-/// Between an upstream's name and a tool's, on the aggregate.
-const SEPARATOR: &str = "__";
-
-/// A tool's definition as its server sent it, read and pinned.
-#[derive(Debug)]
-pub struct Definition {
-    pub name: Arc<str>,
-    /// The whole JSON object.
-    pub raw: Bytes,
-    /// SHA-256 over the canonical definition.
-    pub digest: [u8; 32],
-    pub arguments: ArgumentSchema,
-    /// Arguments that requests of 2026-07-28 repeat in headers.
-    pub params: Box<[ParamHeader]>,
-    pub has_output_schema: bool,
-    /// The tool itself has an argument named as the gateway's for the idempotency key.
-    pub has_key_argument: bool,
-    /// Where the value of `name` stands in `raw`.
-    pub(super) name_span: std::ops::Range<usize>,
-}
-
-/// A published tool.
-#[derive(Debug)]
-pub struct Tool {
-    /// Its place in the catalog.
-    pub index: usize,
-    pub upstream: UpstreamName,
-    /// Position of its upstream in the configuration.
-    pub upstream_index: usize,
-    pub definition: Arc<Definition>,
-    /// Its name on the aggregate.
-    pub alias: Arc<str>,
-    /// `upstream/name`, as records and globs write it.
-    pub qualified: Arc<str>,
-    /// The definition under the aggregate's name.
-    pub alias_raw: Bytes,
-}
-
-impl Tool {
-    /// The upstream's own name.
-    pub fn name(&self) -> &Arc<str> {
-        &self.definition.name
-    }
-
-    /// The name on a surface.
-    pub fn name_on(&self, surface: &Surface) -> &Arc<str> {
-        match surface {
-            Surface::Aggregate => &self.alias,
-            Surface::Upstream(_) => &self.definition.name,
-        }
-    }
-
-    /// The definition as a surface publishes it.
-    pub fn published(&self, surface: &Surface) -> &Bytes {
-        match surface {
-            Surface::Aggregate => &self.alias_raw,
-            Surface::Upstream(_) => &self.definition.raw,
-        }
-    }
-}
+use super::{
+    definition::{Definition, Entry},
+    item::{Item, Placed, Tool},
+    names::{self, Namer, Names, SEPARATOR},
+};
+use crate::{
+    mcp::{Family, Served},
+    model::{call::Surface, server::UpstreamName},
+};
 
 /// How far the gateway got with an upstream's listing.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -84,70 +26,245 @@ pub enum Listing {
     Never(Arc<str>),
 }
 
+/// What is known of one upstream, to build a catalog of.
+#[derive(Debug, Clone)]
+pub struct Known {
+    pub name: UpstreamName,
+    /// What it declared that it serves; `None` until it was asked.
+    pub served: Option<Served>,
+    /// What it tells those who use it.
+    pub instructions: Option<Arc<str>>,
+    /// In the order of [`Family::ALL`].
+    pub listings: [Listing; 4],
+    pub tools: Vec<Arc<Definition>>,
+    pub prompts: Vec<Arc<Entry>>,
+    pub resources: Vec<Arc<Entry>>,
+    pub templates: Vec<Arc<Entry>>,
+}
+
 #[derive(Debug)]
 struct Section {
     name: UpstreamName,
-    listing: Listing,
-    by_name: HashMap<Arc<str>, usize>,
+    /// The name as URIs of the aggregate begin with it.
+    written: Box<str>,
+    served: Option<Served>,
+    instructions: Option<Arc<str>>,
+    listings: [Listing; 4],
+    /// Indices by family and the upstream's own name.
+    own: [HashMap<Arc<str>, usize>; 4],
 }
 
-/// Every tool, in the order of the upstreams in the configuration and theirs within.
+/// Everything published, in the order of the upstreams in the configuration and theirs within.
 #[derive(Debug, Default)]
 pub struct Catalog {
     tools: Vec<Arc<Tool>>,
-    by_alias: HashMap<Arc<str>, usize>,
+    /// Prompts, resources and templates; their indices follow on those of the tools.
+    items: Vec<Arc<Item>>,
+    /// Indices by family and name on the aggregate.
+    aliases: [HashMap<Arc<str>, usize>; 4],
     sections: Vec<Section>,
+    left_out: Vec<String>,
 }
 
 impl Catalog {
-    /// Builds the catalog from each upstream's definitions, in configuration order.
-    pub fn build(
-        upstreams: impl IntoIterator<Item = (UpstreamName, Listing, Vec<Arc<Definition>>)>,
-    ) -> Self {
+    /// Builds the catalog from what is known of each upstream, in configuration order.
+    pub fn build(names: Names, upstreams: &[Known]) -> Self {
         let mut catalog = Catalog::default();
-        for (upstream_index, (upstream, listing, definitions)) in upstreams.into_iter().enumerate()
-        {
-            let mut by_name = HashMap::with_capacity(definitions.len());
-            for definition in definitions {
-                let index = catalog.tools.len();
-                let alias: Arc<str> = alias(&upstream, &definition.name).into();
-                let tool = Tool {
-                    index,
-                    upstream: upstream.clone(),
-                    upstream_index,
-                    qualified: format!("{upstream}/{}", definition.name).into(),
-                    alias_raw: renamed(&definition, &alias),
-                    alias: alias.clone(),
-                    definition: definition.clone(),
-                };
-                by_name.insert(definition.name.clone(), index);
-                catalog.by_alias.insert(alias, index);
-                catalog.tools.push(Arc::new(tool));
-            }
-            catalog.sections.push(Section { name: upstream, listing, by_name });
+        for upstream in upstreams {
+            catalog.sections.push(Section {
+                name: upstream.name.clone(),
+                written: names::written(&upstream.name).into(),
+                served: upstream.served,
+                instructions: upstream.instructions.clone(),
+                listings: upstream.listings.clone(),
+                own: Default::default(),
+            });
+        }
+        catalog.add_tools(names, upstreams);
+        for family in [Family::Prompts, Family::Resources, Family::Templates] {
+            catalog.add_items(names, family, upstreams);
         }
         catalog
     }
 
+    fn add_tools(&mut self, names: Names, upstreams: &[Known]) {
+        let mut namer = Namer::new(names, upstreams.iter().map(|known| &known.name).collect());
+        for definition in upstreams.iter().flat_map(|known| &known.tools) {
+            namer.note(&definition.name);
+        }
+        for (number, known) in upstreams.iter().enumerate() {
+            for definition in &known.tools {
+                let alias = namer.alias(&known.name, &definition.name).into();
+                let index = self.tools.len();
+                let at = self.place(Family::Tools, index, number, known, alias, &definition.name);
+                self.tools.push(Arc::new(at.tool(definition)));
+            }
+        }
+    }
+
+    fn add_items(&mut self, names: Names, family: Family, upstreams: &[Known]) {
+        let mut namer = Namer::new(names, upstreams.iter().map(|known| &known.name).collect());
+        if family == Family::Prompts {
+            for entry in upstreams.iter().flat_map(|known| &known.prompts) {
+                namer.note(&entry.own);
+            }
+        }
+        for (number, known) in upstreams.iter().enumerate() {
+            for entry in known.entries(family) {
+                let alias = match self.sections.get(number) {
+                    Some(section) if family != Family::Prompts => {
+                        names::public_uri(&section.written, &entry.own)
+                    }
+                    _ => namer.alias(&known.name, &entry.own),
+                };
+                let index = self.tools.len() + self.items.len();
+                let at = self.place(family, index, number, known, alias.into(), &entry.own);
+                self.items.push(Arc::new(at.item(entry)));
+            }
+        }
+    }
+
+    /// Enters a name into the tables. A name that another has on the aggregate stays that one's.
+    fn place<'a>(
+        &mut self,
+        family: Family,
+        index: usize,
+        upstream_index: usize,
+        known: &'a Known,
+        alias: Arc<str>,
+        own: &Arc<str>,
+    ) -> Placed<'a> {
+        let place = family as usize;
+        let on_aggregate = !self.aliases[place].contains_key(&alias);
+        if on_aggregate {
+            self.aliases[place].insert(alias.clone(), index);
+        } else {
+            let upstream = &known.name;
+            self.left_out.push(format!("`{own}` of `{upstream}`: `{alias}` is taken already"));
+        }
+        if let Some(section) = self.sections.get_mut(upstream_index) {
+            section.own[place].insert(own.clone(), index);
+        }
+        Placed { index, upstream: &known.name, upstream_index, alias, on_aggregate }
+    }
+
+    /// Every tool. A tool's place here is its index.
     pub fn tools(&self) -> &[Arc<Tool>] {
         &self.tools
+    }
+
+    /// Every prompt, resource and template; the first one's index is the number of tools.
+    pub fn items(&self) -> &[Arc<Item>] {
+        &self.items
+    }
+
+    /// What the aggregate leaves out, and why.
+    pub fn left_out(&self) -> &[String] {
+        &self.left_out
     }
 
     /// The tools of a surface, in catalog order.
     pub fn on<'a>(&'a self, surface: &'a Surface) -> impl Iterator<Item = &'a Arc<Tool>> {
         self.tools.iter().filter(move |tool| match surface {
-            Surface::Aggregate => true,
+            Surface::Aggregate => tool.on_aggregate,
             Surface::Upstream(name) => tool.upstream == *name,
+        })
+    }
+
+    /// The things of one family but tools on a surface, in catalog order.
+    pub fn items_on<'a>(
+        &'a self,
+        surface: &'a Surface,
+        family: Family,
+    ) -> impl Iterator<Item = &'a Arc<Item>> {
+        self.items.iter().filter(move |item| {
+            item.family == family
+                && match surface {
+                    Surface::Aggregate => item.on_aggregate,
+                    Surface::Upstream(name) => item.upstream == *name,
+                }
         })
     }
 
     /// The tool that a surface publishes under a name.
     pub fn resolve(&self, surface: &Surface, name: &str) -> Option<&Arc<Tool>> {
-        let index = match surface {
-            Surface::Aggregate => self.by_alias.get(name),
-            Surface::Upstream(upstream) => self.section(upstream)?.by_name.get(name),
-        }?;
-        self.tools.get(*index)
+        self.tools.get(self.index_of(surface, Family::Tools, name)?)
+    }
+
+    /// The prompt, resource or template that a surface publishes under a name, URI or template.
+    pub fn item(&self, surface: &Surface, family: Family, name: &str) -> Option<&Arc<Item>> {
+        let index = self.index_of(surface, family, name)?;
+        self.items.get(index.checked_sub(self.tools.len())?)
+    }
+
+    fn index_of(&self, surface: &Surface, family: Family, name: &str) -> Option<usize> {
+        let table = match surface {
+            Surface::Aggregate => &self.aliases,
+            Surface::Upstream(upstream) => &self.section(upstream)?.own,
+        };
+        table[family as usize].get(name).copied()
+    }
+
+    /// Whose resource a URI names on a surface, listed or not, as a template's expansion is not:
+    /// the upstream's place in the configuration, the URI as that one has it, and what is listed
+    /// under it.
+    pub fn resource(
+        &self,
+        surface: &Surface,
+        uri: &str,
+    ) -> Option<(usize, String, Option<&Arc<Item>>)> {
+        let (upstream_index, own) = match surface {
+            Surface::Aggregate => {
+                let (written, own) = names::parts(uri)?;
+                (self.sections.iter().position(|section| *section.written == *written)?, own)
+            }
+            Surface::Upstream(name) => {
+                (self.sections.iter().position(|section| section.name == *name)?, uri)
+            }
+        };
+        let own = Some(own).filter(|own| !own.is_empty())?;
+        let section = self.sections.get(upstream_index)?;
+        let item = section.own[Family::Resources as usize].get(own);
+        let item = item.and_then(|index| self.items.get(index.checked_sub(self.tools.len())?));
+        Some((upstream_index, own.to_owned(), item))
+    }
+
+    /// A URI of an upstream as a surface has it.
+    pub fn public_uri<'a>(
+        &self,
+        surface: &Surface,
+        upstream_index: usize,
+        own: &'a str,
+    ) -> Cow<'a, str> {
+        match (surface, self.sections.get(upstream_index)) {
+            (Surface::Aggregate, Some(section)) => names::public_uri(&section.written, own).into(),
+            _ => own.into(),
+        }
+    }
+
+    /// What the upstreams of a surface declared that they serve. The aggregate always has tools,
+    /// and so has an upstream that nobody has heard yet.
+    pub fn served(&self, surface: &Surface) -> Served {
+        let unheard = match surface {
+            Surface::Aggregate => Served::TOOLS,
+            Surface::Upstream(_) => Served::NONE,
+        };
+        self.sections_of(surface)
+            .fold(unheard, |served, section| served | section.served.unwrap_or(Served::TOOLS))
+    }
+
+    /// Whether there is an upstream on the surface that was not yet heard at all.
+    pub fn unheard(&self, surface: &Surface) -> bool {
+        self.sections_of(surface)
+            .any(|section| section.served.is_none() && *section.overall() == Listing::Pending)
+    }
+
+    /// What a surface's one upstream tells those who use it; the aggregate has nothing to say.
+    pub fn instructions(&self, surface: &Surface) -> Option<&Arc<str>> {
+        match surface {
+            Surface::Aggregate => None,
+            Surface::Upstream(name) => self.section(name)?.instructions.as_ref(),
+        }
     }
 
     /// Whether there is such an upstream.
@@ -155,22 +272,32 @@ impl Catalog {
         self.section(upstream).is_some()
     }
 
+    /// How far the gateway got with an upstream: listed, where at least one family is.
     pub fn listing(&self, upstream: &UpstreamName) -> Option<&Listing> {
-        self.section(upstream).map(|section| &section.listing)
+        self.section(upstream).map(Section::overall)
     }
 
-    /// The upstreams of a surface and how far their listings got.
+    /// How far the gateway got with one family of an upstream.
+    pub fn listing_of(&self, upstream: &UpstreamName, family: Family) -> Option<&Listing> {
+        self.section(upstream).map(|section| &section.listings[family as usize])
+    }
+
+    /// The upstreams of a surface and how far the gateway got with each.
     pub fn listings<'a>(
         &'a self,
         surface: &'a Surface,
     ) -> impl Iterator<Item = (&'a UpstreamName, &'a Listing)> {
-        self.sections
-            .iter()
-            .filter(move |section| match surface {
-                Surface::Aggregate => true,
-                Surface::Upstream(name) => section.name == *name,
-            })
-            .map(|section| (&section.name, &section.listing))
+        self.sections_of(surface).map(|section| (&section.name, section.overall()))
+    }
+
+    /// The same of one family.
+    pub fn listings_of<'a>(
+        &'a self,
+        surface: &'a Surface,
+        family: Family,
+    ) -> impl Iterator<Item = (&'a UpstreamName, &'a Listing)> {
+        self.sections_of(surface)
+            .map(move |section| (&section.name, &section.listings[family as usize]))
     }
 
     /// The upstream that a name on the aggregate would belong to, were its tools known. Only for
@@ -184,7 +311,14 @@ impl Catalog {
                     .is_some_and(|rest| rest.starts_with(SEPARATOR))
             })
             .max_by_key(|section| section.name.as_str().len())
-            .map(|section| (&section.name, &section.listing))
+            .map(|section| (&section.name, &section.listings[Family::Tools as usize]))
+    }
+
+    fn sections_of<'a>(&'a self, surface: &'a Surface) -> impl Iterator<Item = &'a Section> {
+        self.sections.iter().filter(move |section| match surface {
+            Surface::Aggregate => true,
+            Surface::Upstream(name) => section.name == *name,
+        })
     }
 
     fn section(&self, upstream: &UpstreamName) -> Option<&Section> {
@@ -192,37 +326,45 @@ impl Catalog {
     }
 }
 
-/// `upstream__tool`, or where that is no name that every client takes, a name with a stable hash.
-///
-/// A hash is also given to a name that already ends as such a hash would, and to one that holds
-/// the separator where an upstream's name could be read into it, so that no two tools share one.
-fn alias(upstream: &UpstreamName, tool: &str) -> String {
-    let plain = format!("{upstream}{SEPARATOR}{tool}");
-    let legal = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '.' | '-');
-    if plain.len() <= NAME_MAX && !tool.is_empty() && plain.chars().all(legal) && !hashed(tool) {
-        return plain;
+// === impl Section ===
+
+impl Section {
+    /// Of all families together.
+    fn overall(&self) -> &Listing {
+        let [tools, ..] = &self.listings;
+        let mut listings = self.listings.iter();
+        listings
+            .clone()
+            .find(|listing| **listing == Listing::Listed)
+            .or_else(|| listings.find(|listing| **listing == Listing::Pending))
+            .unwrap_or(tools)
     }
-    let digest = Sha256::digest(tool.as_bytes());
-    let hash = to_hex(&digest[..4]);
-    let mut name: String = plain.chars().map(|c| if legal(c) { c } else { '_' }).collect();
-    name.truncate(NAME_MAX - 1 - hash.len());
-    format!("{name}_{hash}")
 }
 
-/// Whether a tool's own name ends as a hashed one does: only then could the two meet.
-fn hashed(tool: &str) -> bool {
-    let Some((_, end)) = tool.rsplit_once('_') else { return false };
-    end.len() == 8 && end.bytes().all(|b| b.is_ascii_digit() || matches!(b, b'a'..=b'f'))
-}
+// === impl Known ===
 
-fn renamed(definition: &Definition, alias: &str) -> Bytes {
-    let raw = &definition.raw;
-    let (head, tail) = (&raw[..definition.name_span.start], &raw[definition.name_span.end..]);
-    let mut out = Vec::with_capacity(raw.len() + alias.len());
-    out.extend_from_slice(head);
-    out.push(b'"');
-    out.extend_from_slice(alias.as_bytes());
-    out.push(b'"');
-    out.extend_from_slice(tail);
-    out.into()
+impl Known {
+    /// An upstream of which nothing is known yet.
+    pub fn new(name: UpstreamName) -> Self {
+        Self {
+            name,
+            served: None,
+            instructions: None,
+            listings: [const { Listing::Pending }; 4],
+            tools: Vec::new(),
+            prompts: Vec::new(),
+            resources: Vec::new(),
+            templates: Vec::new(),
+        }
+    }
+
+    /// What it lists of a family but tools.
+    pub(super) fn entries(&self, family: Family) -> &[Arc<Entry>] {
+        match family {
+            Family::Tools => &[],
+            Family::Prompts => &self.prompts,
+            Family::Resources => &self.resources,
+            Family::Templates => &self.templates,
+        }
+    }
 }

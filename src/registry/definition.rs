@@ -1,31 +1,89 @@
-//! Reading a tool's definition as its server listed it.
+//! Reading a tool's definition, and the objects of other families, as their server listed them.
 //!
 //! The object stays as it is; what the gateway needs of it is found and kept beside it.
 
-use std::sync::Arc;
+use std::{ops::Range, sync::Arc};
 
 use bytes::Bytes;
 use sha2::{Digest, Sha256};
 
 use super::{
-    catalog::Definition,
     key_argument::KEY_ARGUMENT,
-    param_header::{self, MarkFault},
+    param_header::{self, MarkFault, ParamHeader},
     schema::{ArgumentSchema, SchemaFault},
 };
-use crate::json::{self, Kind, Value};
+use crate::{
+    json::{self, Kind, Value},
+    mcp::Family,
+};
 
 /// Members that a pin covers: everything a model or a client acts on.
 const PINNED: [&str; 6] =
     ["name", "title", "description", "inputSchema", "outputSchema", "annotations"];
 
-/// Why a listed tool is not taken into the catalog; it costs only itself.
+/// A tool's definition as its server sent it, read and pinned.
+#[derive(Debug)]
+pub struct Definition {
+    pub name: Arc<str>,
+    /// The whole JSON object.
+    pub raw: Bytes,
+    /// SHA-256 over the canonical definition.
+    pub digest: [u8; 32],
+    pub arguments: ArgumentSchema,
+    /// Arguments that requests of 2026-07-28 repeat in headers.
+    pub params: Box<[ParamHeader]>,
+    pub has_output_schema: bool,
+    /// The tool itself has an argument named as the gateway's for the idempotency key.
+    pub has_key_argument: bool,
+    /// Where the value of `name` stands in `raw`.
+    name_span: Range<usize>,
+}
+
+/// A prompt, resource or resource template as its server sent it.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Entry {
+    pub family: Family,
+    /// The name, the URI, the template: whatever names it.
+    pub own: Arc<str>,
+    /// The whole JSON object.
+    pub raw: Bytes,
+    /// Where the value that names it stands in `raw`.
+    own_span: Range<usize>,
+}
+
+impl Definition {
+    /// The definition under another name.
+    pub(super) fn renamed(&self, name: &str) -> Bytes {
+        replaced(&self.raw, &self.name_span, name)
+    }
+}
+
+impl Entry {
+    /// The object under another name.
+    pub(super) fn renamed(&self, name: &str) -> Bytes {
+        replaced(&self.raw, &self.own_span, name)
+    }
+}
+
+fn replaced(raw: &Bytes, span: &Range<usize>, text: &str) -> Bytes {
+    let mut out = Vec::with_capacity(raw.len() + text.len() + 2);
+    out.extend_from_slice(&raw[..span.start]);
+    json::write_str(&mut out, text);
+    out.extend_from_slice(&raw[span.end..]);
+    out.into()
+}
+
+/// Why something listed is not taken into the catalog; it costs only itself.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub enum DefinitionFault {
     #[error("a listed tool is not a JSON object")]
     NotAnObject,
     #[error("a listed tool has no name")]
     NoName,
+    #[error("an element of `{0}` is not a JSON object")]
+    NoObject(&'static str),
+    #[error("an element of `{family}` has no `{key}`")]
+    NoKey { family: &'static str, key: &'static str },
     #[error("tool `{0}`: {1}")]
     Schema(String, SchemaFault),
     #[error("tool `{0}`: {1}")]
@@ -46,8 +104,6 @@ pub fn read_definition(tool: Value<'_>) -> Result<Definition, DefinitionFault> {
     let params = tool.get("inputSchema").map_or(Ok(Vec::new()), param_header::read);
     let params =
         params.map_err(|fault| DefinitionFault::Mark(name.chars().take(128).collect(), fault))?;
-    // Both are slices of the same buffer: the distance of their starts is an offset.
-    let start = name_value.raw().as_ptr() as usize - raw.as_ptr() as usize;
     Ok(Definition {
         digest: digest(tool),
         params: params.into(),
@@ -56,11 +112,31 @@ pub fn read_definition(tool: Value<'_>) -> Result<Definition, DefinitionFault> {
             .get("inputSchema")
             .and_then(|schema| schema.get("properties"))
             .is_some_and(|properties| properties.get(KEY_ARGUMENT).is_some()),
-        name_span: start..start + name_value.raw().len(),
+        name_span: span_in(tool, name_value),
         name,
         raw,
         arguments,
     })
+}
+
+/// Reads one element of a listing of prompts, resources or templates.
+///
+/// # Errors
+/// Where it is no object, or nothing names it.
+pub fn read_entry(family: Family, element: Value<'_>) -> Result<Entry, DefinitionFault> {
+    if element.kind() != Kind::Object {
+        return Err(DefinitionFault::NoObject(family.member()));
+    }
+    let unnamed = DefinitionFault::NoKey { family: family.member(), key: family.key() };
+    let Some(value) = element.get(family.key()) else { return Err(unnamed) };
+    let Some(own) = value.as_str().filter(|own| !own.is_empty()) else { return Err(unnamed) };
+    Ok(Entry { family, own: own.into(), raw: element.bytes(), own_span: span_in(element, value) })
+}
+
+/// Where a value stands in the text of an object that holds it.
+fn span_in(object: Value<'_>, value: Value<'_>) -> Range<usize> {
+    let start = value.offset() - object.offset();
+    start..start + value.raw().len()
 }
 
 /// SHA-256 over the canonical form of the pinned members, in the order of `PINNED`.

@@ -1,11 +1,14 @@
-//! The registry: what each upstream has listed, pinned on first use, as one catalog.
+//! The registry: what each upstream has listed, its tools pinned on first use, as one catalog.
 //!
-//! It keeps the last good listing when one fails, and the first form of a definition when it
-//! changes under way. It does no input or output; `discovery` brings it the listings.
+//! It keeps the last good listing when one fails, family by family, and the first form of a
+//! tool's definition when it changes under way. It does no input or output; `discovery` brings
+//! it the listings.
 
 mod catalog;
 mod definition;
+mod item;
 mod key_argument;
+mod names;
 mod param_header;
 mod schema;
 
@@ -14,13 +17,18 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
 };
 
-pub use catalog::{Catalog, Definition, Listing, NAME_MAX, Tool};
-pub use definition::{DefinitionFault, read_definition};
+pub use catalog::{Catalog, Known, Listing};
+pub use definition::{Definition, DefinitionFault, Entry, read_definition, read_entry};
+pub use item::{Item, Tool};
 pub use key_argument::{KEY_ARGUMENT, take_key_argument, with_key_argument};
+pub use names::{NAME_MAX, Names};
 pub use param_header::{MarkFault, MarkedArguments, ParamHeader};
 pub use schema::{ArgumentSchema, Mismatch, SchemaFault};
 
-use crate::model::server::UpstreamName;
+use crate::{
+    mcp::{Family, Served},
+    model::server::UpstreamName,
+};
 
 /// A tool whose server now describes it otherwise than when it was pinned.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -40,10 +48,7 @@ pub struct Change {
 }
 
 struct Server {
-    name: UpstreamName,
-    listing: Listing,
-    /// The last good listing, in its order.
-    current: Vec<Arc<Definition>>,
+    known: Known,
     /// The first form of every tool ever seen.
     pins: HashMap<Arc<str>, Arc<Definition>>,
     /// The last digest that was reported as drift, so that it is reported once.
@@ -51,35 +56,105 @@ struct Server {
 }
 
 /// The upstreams' listings, in configuration order.
-pub struct Registry(Mutex<Vec<Server>>);
+pub struct Registry {
+    names: Names,
+    servers: Mutex<Vec<Server>>,
+}
 
 impl Registry {
     pub fn new(upstreams: impl IntoIterator<Item = UpstreamName>) -> Self {
+        Self::naming(Names::Always, upstreams)
+    }
+
+    /// With this way of naming things on the aggregate.
+    pub fn naming(names: Names, upstreams: impl IntoIterator<Item = UpstreamName>) -> Self {
         let servers = upstreams.into_iter().map(|name| Server {
-            name,
-            listing: Listing::Pending,
-            current: Vec::new(),
+            known: Known::new(name),
             pins: HashMap::new(),
             reported: HashMap::new(),
         });
-        Self(Mutex::new(servers.collect()))
+        Self { names, servers: Mutex::new(servers.collect()) }
     }
 
-    /// Takes over a complete listing. A tool that is missing from it leaves at once; one that
-    /// differs from its pin keeps its first form.
+    /// Takes over what a server declared of itself. What it does not serve counts as listed, and
+    /// as empty. Says whether anything changed.
+    pub fn declared(
+        &self,
+        upstream: &UpstreamName,
+        served: Served,
+        instructions: Option<Arc<str>>,
+    ) -> bool {
+        self.with(upstream, false, |server| {
+            let known = &mut server.known;
+            let mut changed = known.served != Some(served) || known.instructions != instructions;
+            known.served = Some(served);
+            known.instructions = instructions;
+            for family in Family::ALL {
+                if !served.contains(family.capability()) {
+                    changed |= known.empty(family);
+                }
+            }
+            changed
+        })
+    }
+
+    /// Takes over a complete listing of tools. A tool that is missing from it leaves at once; one
+    /// that differs from its pin keeps its first form.
     pub fn listed(&self, upstream: &UpstreamName, definitions: Vec<Arc<Definition>>) -> Change {
+        self.with(upstream, Change::default(), |server| server.listed(definitions))
+    }
+
+    /// Takes over a complete listing of another family, as it is: there is nothing in it that
+    /// could act. Says whether anything changed.
+    pub fn listed_items(
+        &self,
+        upstream: &UpstreamName,
+        family: Family,
+        entries: Vec<Arc<Entry>>,
+    ) -> bool {
+        self.with(upstream, false, |server| server.known.listed_items(family, entries))
+    }
+
+    /// A listing of one family failed. Says whether that changes what callers are told: the last
+    /// good listing stays as it is, only what was never listed has news.
+    pub fn failed(&self, upstream: &UpstreamName, family: Family, why: &str) -> bool {
+        self.with(upstream, false, |server| server.known.failed(family, why))
+    }
+
+    /// The catalog of everything listed so far.
+    pub fn catalog(&self) -> Catalog {
+        let known: Vec<_> = self.servers().iter().map(|server| server.known.clone()).collect();
+        Catalog::build(self.names, &known)
+    }
+
+    fn with<T>(
+        &self,
+        upstream: &UpstreamName,
+        unknown: T,
+        change: impl FnOnce(&mut Server) -> T,
+    ) -> T {
         let mut servers = self.servers();
-        let Some(server) = servers.iter_mut().find(|server| server.name == *upstream) else {
-            return Change::default();
-        };
+        match servers.iter_mut().find(|server| server.known.name == *upstream) {
+            Some(server) => change(server),
+            None => unknown,
+        }
+    }
+
+    fn servers(&self) -> std::sync::MutexGuard<'_, Vec<Server>> {
+        // The list is replaced field by field with whole values: a panic leaves no half of one.
+        self.servers.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Server {
+    fn listed(&mut self, definitions: Vec<Arc<Definition>>) -> Change {
         let mut change = Change::default();
         let mut current = Vec::with_capacity(definitions.len());
         for seen in definitions {
-            let pinned =
-                server.pins.entry(seen.name.clone()).or_insert_with(|| seen.clone()).clone();
+            let pinned = self.pins.entry(seen.name.clone()).or_insert_with(|| seen.clone()).clone();
             if pinned.digest == seen.digest {
-                server.reported.remove(&seen.name);
-            } else if server.reported.insert(seen.name.clone(), seen.digest) != Some(seen.digest) {
+                self.reported.remove(&seen.name);
+            } else if self.reported.insert(seen.name.clone(), seen.digest) != Some(seen.digest) {
                 change.drifted.push(Drift {
                     tool: seen.name.clone(),
                     pinned: pinned.digest,
@@ -88,45 +163,55 @@ impl Registry {
             }
             current.push(pinned);
         }
-        let same = current.len() == server.current.len()
-            && current.iter().zip(&server.current).all(|(a, b)| Arc::ptr_eq(a, b));
-        change.changed = !same || server.listing != Listing::Listed;
-        server.current = current;
-        server.listing = Listing::Listed;
+        let known = &mut self.known;
+        let same = current.len() == known.tools.len()
+            && current.iter().zip(&known.tools).all(|(a, b)| Arc::ptr_eq(a, b));
+        change.changed = known.now_listed(Family::Tools) || !same;
+        known.tools = current;
         change
     }
+}
 
-    /// A listing failed. Says whether that changes what callers are told: the last good listing
-    /// stays as it is, only a server that was never listed has news.
-    pub fn failed(&self, upstream: &UpstreamName, why: &str) -> bool {
-        let mut servers = self.servers();
-        let Some(server) = servers.iter_mut().find(|server| server.name == *upstream) else {
-            return false;
+impl Known {
+    /// Notes that a family is listed; says whether that is news.
+    fn now_listed(&mut self, family: Family) -> bool {
+        std::mem::replace(&mut self.listings[family as usize], Listing::Listed) != Listing::Listed
+    }
+
+    fn listed_items(&mut self, family: Family, entries: Vec<Arc<Entry>>) -> bool {
+        let news = self.now_listed(family);
+        let current = match family {
+            Family::Prompts => &mut self.prompts,
+            Family::Resources => &mut self.resources,
+            Family::Templates => &mut self.templates,
+            // Tools are pinned, and come another way.
+            Family::Tools => return news,
         };
-        let news = match &server.listing {
+        let changed = *current != entries;
+        *current = entries;
+        news || changed
+    }
+
+    /// A family that is not served.
+    fn empty(&mut self, family: Family) -> bool {
+        if family == Family::Tools {
+            let had = !std::mem::take(&mut self.tools).is_empty();
+            return self.now_listed(family) || had;
+        }
+        self.listed_items(family, Vec::new())
+    }
+
+    fn failed(&mut self, family: Family, why: &str) -> bool {
+        let listing = &mut self.listings[family as usize];
+        let news = match listing {
             Listing::Listed => false,
             Listing::Pending => true,
             Listing::Never(before) => &**before != why,
         };
         if news {
-            server.listing = Listing::Never(why.into());
+            *listing = Listing::Never(why.into());
         }
         news
-    }
-
-    /// The catalog of everything listed so far.
-    pub fn catalog(&self) -> Catalog {
-        let servers = self.servers();
-        Catalog::build(
-            servers.iter().map(|server| {
-                (server.name.clone(), server.listing.clone(), server.current.clone())
-            }),
-        )
-    }
-
-    fn servers(&self) -> std::sync::MutexGuard<'_, Vec<Server>> {
-        // The list is replaced field by field with whole values: a panic leaves no half of one.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
