@@ -18,8 +18,6 @@ use crate::{
 
 /// Between two sweeps of what has expired.
 const SWEEP: Duration = Duration::from_secs(30);
-/// A session at a server that nobody used for so long is ended.
-const SESSION_IDLE: Duration = Duration::from_secs(600);
 /// Between two looks at what the metrics tell of the upstreams.
 const GAUGES: Duration = Duration::from_secs(5);
 
@@ -107,7 +105,7 @@ impl Background {
             tasks.spawn(watcher.run());
         }
         let below = tower::Layer::layer(&crate::stack::credential::CredentialLayer, terminal);
-        tasks.spawn(session::close_idle(engines.sessions.clone(), below, SESSION_IDLE));
+        tasks.spawn(session::close_idle(engines.sessions.clone(), below));
         let swept = engines.clone();
         tasks.spawn(async move {
             loop {

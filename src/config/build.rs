@@ -8,9 +8,9 @@ use std::{
 };
 
 use super::{
-    Admin, Audit, Config, Drain, Edge, Errors, Idempotency, Sessions, Telemetry, Tls,
+    Admin, Audit, Config, Drain, Edge, Errors, Idempotency, Questions, Sessions, Telemetry, Tls,
     ToolsCallErrors, Trace, TraceTrust, callers,
-    raw::{RawConfig, RawEdge, RawIdempotency, RawTls},
+    raw::{RawConfig, RawEdge, RawIdempotency, RawQuestions, RawTls},
     secret::Vault,
     upstreams,
 };
@@ -72,6 +72,7 @@ pub(super) fn build(raw: RawConfig, folder: &Path, env: Env<'_>, faults: &mut Fa
         },
         edge: build_edge(raw.edge, faults),
         idempotency: build_idempotency(raw.idempotency, faults),
+        questions: build_questions(raw.questions, faults),
     }
 }
 
@@ -136,6 +137,15 @@ fn build_idempotency(raw: RawIdempotency, faults: &mut Faults) -> Idempotency {
         ttl: within(raw.ttl, 86_400 * SECOND, SECOND..=MAX_LIFE, faults),
         wait: within(raw.wait, 2 * SECOND, Duration::ZERO..=60 * SECOND, faults),
         max_body: size(raw.max_body, 256 << 10, faults),
+    }
+}
+
+fn build_questions(raw: RawQuestions, faults: &mut Faults) -> Questions {
+    Questions {
+        answer: within(raw.answer, 120 * SECOND, SECOND..=MAX_WAIT, faults),
+        rounds: within(raw.rounds, 8, 1..=100, faults),
+        max_open: within(raw.max_open, 1_000, 1..=1_000_000, faults),
+        max_open_each: within(raw.max_open_each, 16, 1..=10_000, faults),
     }
 }
 

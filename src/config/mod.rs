@@ -55,6 +55,7 @@ pub struct Config {
     pub drain: Drain,
     pub edge: Edge,
     pub idempotency: Idempotency,
+    pub questions: Questions,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -121,6 +122,11 @@ pub struct Upstream {
     pub inject_user: bool,
     /// Employees may share its sessions.
     pub stateless: bool,
+    /// A call in which it asks something is held open until somebody answers.
+    pub park: bool,
+    /// A session that nobody used for so long is ended.
+    pub session_idle: Duration,
+    pub max_sessions: usize,
     /// Without an answer.
     pub timeout: Duration,
     /// Whatever arrives.
@@ -215,6 +221,19 @@ pub struct Idempotency {
     pub wait: Duration,
     /// The largest result that is kept.
     pub max_body: u64,
+}
+
+/// What servers ask clients in the middle of a call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Questions {
+    /// How long an answer may take.
+    pub answer: Duration,
+    /// How often one call may ask.
+    pub rounds: usize,
+    /// Calls that wait for an answer at once.
+    pub max_open: usize,
+    /// The same of one employee at one upstream, and of one client's session.
+    pub max_open_each: usize,
 }
 
 #[cfg(test)]

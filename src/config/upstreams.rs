@@ -16,6 +16,7 @@ use super::{
 };
 use crate::{
     fault::{FaultCode, Faults, Span},
+    mcp::Version,
     model::server::{DialectKind, UpstreamName},
     yaml::Spanned,
 };
@@ -27,6 +28,8 @@ const TIMEOUT: Duration = Duration::from_secs(15);
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 const POLL: Duration = Duration::from_secs(30);
 const MS: Duration = Duration::from_millis(1);
+const SESSION_IDLE: Duration = Duration::from_secs(600);
+const MAX_SESSIONS: usize = 1_000;
 const MAX_CONCURRENCY: NonZeroUsize = NonZeroUsize::new(64).unwrap();
 
 /// Headers that the gateway or the connection sets; beginnings end in `-`.
@@ -87,6 +90,9 @@ fn build_one(raw: RawUpstream, vault: Vault<'_>, faults: &mut Faults) -> Option<
         forward_headers,
         inject_user: raw.inject_user.is_none_or(|inject| inject.value),
         stateless: raw.stateless.unwrap_or(false),
+        park: raw.park.is_none_or(|park| park.value),
+        session_idle: within(raw.session_idle, SESSION_IDLE, 1_000 * MS..=MAX_WAIT, faults),
+        max_sessions: within(raw.max_sessions, MAX_SESSIONS, 1..=1_000_000, faults),
         timeout,
         max_time,
         connect_timeout: within(raw.connect_timeout, CONNECT_TIMEOUT, MS..=MAX_WAIT, faults),
@@ -108,6 +114,18 @@ fn without_effect(raw: &RawUpstream, faults: &mut Faults) {
     if let Some(inject) = raw.inject_user.as_ref().filter(|_| !lite) {
         let message = "`inject_user` is about `dialect: mcp-lite` only";
         faults.add(FaultCode::NoEffect, &inject.at, message);
+    }
+    let modern = |p: &Spanned<Option<Version>>| p.value.is_some_and(Version::is_modern);
+    let stateless = lite || raw.protocol.as_ref().is_some_and(modern);
+    for (key, at) in [
+        ("park", raw.park.as_ref().map(|park| &park.at)),
+        ("session_idle", raw.session_idle.as_ref().map(|idle| &idle.at)),
+        ("max_sessions", raw.max_sessions.as_ref().map(|max| &max.at)),
+    ] {
+        if let Some(at) = at.filter(|_| stateless) {
+            let message = format!("`{key}` is about servers that have sessions");
+            faults.add(FaultCode::NoEffect, at, message);
+        }
     }
     if let Some(protocol) = raw.protocol.as_ref().filter(|p| lite && p.value.is_some()) {
         let message = "`mcp-lite` has no protocol revisions";

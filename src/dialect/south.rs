@@ -11,7 +11,7 @@ use crate::{
     body::Pieces,
     error::{Code, Error},
     json::{self, Doc},
-    mcp::{Method, Version, header, meta, rpc},
+    mcp::{Capabilities, LogLevel, Method, Version, header, meta, rpc},
     model::{
         call::{Meta, RawMembers},
         caller::Caller,
@@ -209,12 +209,24 @@ fn quoted(text: &str) -> Vec<u8> {
     out
 }
 
-/// The body of `initialize`. The gateway declares no capability: it could not answer a question
-/// that a server asks outside a call.
-pub fn initialize_body(id: u64, version: Version) -> Bytes {
+/// The body of `initialize`. It declares what the client for whom the session is opened can be
+/// asked for in the middle of its calls.
+pub fn initialize_body(id: u64, version: Version, capabilities: Capabilities) -> Bytes {
+    let capabilities = capabilities.to_json(version);
     format!(
         "{{\"jsonrpc\":\"2.0\",\"id\":{id},\"method\":\"initialize\",\"params\":{{\
-         \"protocolVersion\":\"{version}\",\"capabilities\":{{}},\"clientInfo\":{SERVER_INFO}}}}}"
+         \"protocolVersion\":\"{version}\",\"capabilities\":{capabilities},\
+         \"clientInfo\":{SERVER_INFO}}}}}"
+    )
+    .into()
+}
+
+/// The body of `logging/setLevel`.
+pub fn set_level_body(id: u64, level: LogLevel) -> Bytes {
+    format!(
+        "{{\"jsonrpc\":\"2.0\",\"id\":{id},\"method\":\"logging/setLevel\",\
+         \"params\":{{\"level\":\"{}\"}}}}",
+        level.as_str()
     )
     .into()
 }

@@ -141,7 +141,8 @@ where
             client: Client::default(),
             meta: Meta::default(),
             idempotency_key: None,
-            headers: http::HeaderMap::new(),
+            refusals: Vec::new(),
+            headers: Arc::default(),
         };
         std::future::poll_fn(|cx| self.service.poll_ready(cx)).await?;
         match self.service.call(routed).await?.content {

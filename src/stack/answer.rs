@@ -55,6 +55,11 @@ pub(crate) fn failure(upstream: &str, what: &str) -> Error {
         .from_upstream()
 }
 
+/// The server forgot the session that a call is made in.
+pub(crate) fn session_lost(upstream: &str) -> Error {
+    failure(upstream, "lost the session in which the call was made").with_kind("session_lost")
+}
+
 /// Reads a whole body up to a cap. One piece is passed on as it is.
 pub(crate) async fn collect(body: Body, cap: usize, upstream: &str) -> Result<Bytes, Error> {
     body::collect(body, cap).await.map_err(|error| match error {

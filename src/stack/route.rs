@@ -105,7 +105,8 @@ impl<S> Router<S> {
             client: call.client,
             meta: call.meta,
             idempotency_key,
-            headers: call.headers,
+            refusals: Vec::new(),
+            headers: call.headers.into(),
         })
     }
 }

@@ -5,18 +5,19 @@
 //! revisions of anything.
 
 use std::{
+    any::Any,
     future::Future,
     pin::Pin,
     sync::{
         Arc,
-        atomic::{AtomicU16, AtomicU64, Ordering},
+        atomic::{AtomicBool, AtomicU16, AtomicU64, Ordering},
     },
     time::Duration,
 };
 
 use arc_swap::ArcSwap;
 use bytes::Bytes;
-use http::HeaderName;
+use http::{HeaderName, HeaderValue};
 use moka::sync::Cache;
 use parking_lot::RwLock;
 use tokio::{sync::watch, time::Instant};
@@ -24,11 +25,12 @@ use tokio::{sync::watch, time::Instant};
 use crate::{
     body::Pieces,
     error::Error,
-    mcp::{Family, Served, Version},
+    mcp::{Capabilities, Family, LogLevel, Served, Version},
     model::{
         call::{Ask, Call, Client, Meta, RawMembers, Surface},
         caller::Caller,
         exchange::{Exchange, NorthDialect},
+        reply::RpcError,
         server::{DialectKind, IdempotencyMode, Risk, UpstreamName},
         template::HeaderSource,
         trace::TraceContext,
@@ -158,6 +160,12 @@ pub struct Upstream {
     pub inject_user: bool,
     /// Employees may share a session.
     pub stateless: bool,
+    /// A server of the handshake era may ask, and its call is held open until somebody answers.
+    pub park: bool,
+    /// A session that nobody used for so long is ended.
+    pub session_idle: Duration,
+    /// Sessions of the handshake era at once.
+    pub max_sessions: usize,
     /// Without an answer; progress starts it anew.
     pub timeout: Duration,
     /// Of a call, whatever arrives.
@@ -186,6 +194,17 @@ impl Upstream {
 
     pub fn set_served(&self, served: Served) {
         self.served.store(served.bits(), Ordering::Relaxed);
+    }
+
+    /// What a session of the handshake era declares for a client: what it can be asked for, as
+    /// far as the gateway can carry it.
+    pub fn declares(&self, client: &Client, dialect: Option<NorthDialect>) -> Capabilities {
+        match dialect {
+            Some(NorthDialect::Modern | NorthDialect::Legacy(_)) if self.park => {
+                client.capabilities.without(Capabilities::TASKS)
+            }
+            _ => Capabilities::NONE,
+        }
     }
 }
 
@@ -222,6 +241,7 @@ impl Permitted {
 }
 
 /// What is asked of an upstream.
+#[derive(Clone)]
 pub enum SouthRequest {
     /// Which era it is of; never a call that acts.
     Probe,
@@ -245,6 +265,7 @@ pub enum SouthRequest {
 }
 
 /// A request on its way to one upstream.
+#[derive(Clone)]
 pub struct Routed {
     pub exchange: Arc<Exchange>,
     /// `None`: the gateway's own discovery.
@@ -256,12 +277,32 @@ pub struct Routed {
     pub client: Client,
     pub meta: Meta,
     pub idempotency_key: Option<Box<str>>,
+    /// Questions of the server that the client answered with an error, by their keys; only a
+    /// server of the handshake era can be told.
+    pub refusals: Vec<(Box<str>, RpcError)>,
     /// The client's headers, of which only the listed ones go on.
-    pub headers: http::HeaderMap,
+    pub headers: Arc<http::HeaderMap>,
+}
+
+/// The session at a server that a request was made in. While anybody has this, it is in use.
+#[derive(Clone)]
+pub struct HeldSession {
+    /// A server may do without.
+    pub id: Option<HeaderValue>,
+    /// What was agreed on.
+    pub version: Version,
+    /// What the server declared when the session was opened.
+    pub served: Served,
+    /// The server turned out to have forgotten it.
+    pub lost: Arc<AtomicBool>,
+    /// Its place in the pool, which is not idle as long as this is there.
+    pub place: Arc<dyn Any + Send + Sync>,
 }
 
 /// A request that is written, on its way through the layers that know the server's session and
 /// credential. `credential` makes an `upstream::Outgoing` of it.
+///
+/// Where it was made in a session, the answer has the [`HeldSession`] in its extensions.
 #[derive(Clone)]
 pub struct Hop {
     pub exchange: Arc<Exchange>,
@@ -274,6 +315,13 @@ pub struct Hop {
     pub body: Pieces,
     /// The request belongs into a session of a handshake revision.
     pub session: bool,
+    /// What its session declares that can be asked for ([`Upstream::declares`]): sessions that
+    /// declare different things are different ones.
+    pub capabilities: Capabilities,
+    /// Log messages from this level up are wanted of its session.
+    pub log_level: Option<LogLevel>,
+    /// The very session it belongs into; if that is gone, so is what the request is about.
+    pub held: Option<HeldSession>,
     /// The client's headers, of which only the listed ones go on.
     pub client_headers: Arc<http::HeaderMap>,
 }
@@ -281,22 +329,43 @@ pub struct Hop {
 impl Hop {
     /// A request of the gateway's own, without a body.
     pub fn own(upstream: Arc<Upstream>, method: http::Method) -> Hop {
+        Self::in_session(upstream, None, Capabilities::NONE, method)
+    }
+
+    /// A request in the pooled session of a caller, without headers and body: the stream that a
+    /// session offers by `GET`, for one.
+    pub fn in_session(
+        upstream: Arc<Upstream>,
+        caller: Option<Caller>,
+        capabilities: Capabilities,
+        method: http::Method,
+    ) -> Hop {
         let exchange = Exchange::new(TraceContext::default(), Instant::now(), 0, None);
         Hop {
             exchange: Arc::new(exchange),
-            caller: None,
+            caller,
             upstream,
             method,
             path: "",
             headers: http::HeaderMap::new(),
             body: Pieces::default(),
             session: true,
+            capabilities,
+            log_level: None,
+            held: None,
             client_headers: Arc::default(),
         }
     }
 
     /// Another request beside this one, in the same session and for the same caller.
     pub fn beside(&self, headers: http::HeaderMap, body: Pieces) -> Hop {
-        Hop { headers, body, ..self.clone() }
+        Hop { headers, body, log_level: None, ..self.clone() }
     }
+}
+
+/// The id of a request to a server: unique within the process, so that a server that takes
+/// progress tokens for its own never meets one twice.
+pub fn next_id() -> u64 {
+    static NEXT: AtomicU64 = AtomicU64::new(1);
+    NEXT.fetch_add(1, Ordering::Relaxed)
 }

@@ -41,6 +41,7 @@ pub struct RawConfig {
     pub drain_timeout: Option<Spanned<Duration>>,
     pub edge: RawEdge,
     pub idempotency: RawIdempotency,
+    pub questions: RawQuestions,
 }
 
 #[derive(Debug, Default)]
@@ -76,6 +77,14 @@ pub struct RawIdempotency {
     pub ttl: Option<Spanned<Duration>>,
     pub wait: Option<Spanned<Duration>>,
     pub max_body: Option<Spanned<ByteSize>>,
+}
+
+#[derive(Debug, Default)]
+pub struct RawQuestions {
+    pub answer: Option<Spanned<Duration>>,
+    pub rounds: Option<Spanned<usize>>,
+    pub max_open: Option<Spanned<usize>>,
+    pub max_open_each: Option<Spanned<usize>>,
 }
 
 /// Where a secret is.
@@ -163,6 +172,7 @@ impl RawConfig {
             drain_timeout: map.optional("drain_timeout", faults),
             edge: read_edge(&mut map, faults),
             idempotency: read_idempotency(&mut map, faults),
+            questions: read_questions(&mut map, faults),
         };
         map.finish(faults);
         Some(config)
@@ -250,6 +260,18 @@ fn read_idempotency(map: &mut MapReader<'_>, faults: &mut Faults) -> RawIdempote
             ttl: map.optional("ttl", faults),
             wait: map.optional("wait", faults),
             max_body: map.optional("max_body", faults),
+        })
+    })
+    .unwrap_or_default()
+}
+
+fn read_questions(map: &mut MapReader<'_>, faults: &mut Faults) -> RawQuestions {
+    part(map, "questions", faults, |map, faults| {
+        Some(RawQuestions {
+            answer: map.optional("answer", faults),
+            rounds: map.optional("rounds", faults),
+            max_open: map.optional("max_open", faults),
+            max_open_each: map.optional("max_open_each", faults),
         })
     })
     .unwrap_or_default()

@@ -22,6 +22,9 @@ pub struct RawUpstream {
     pub forward_headers: Vec<Spanned<String>>,
     pub inject_user: Option<Spanned<bool>>,
     pub stateless: Option<bool>,
+    pub park: Option<Spanned<bool>>,
+    pub session_idle: Option<Spanned<Duration>>,
+    pub max_sessions: Option<Spanned<usize>>,
     pub timeout: Option<Spanned<Duration>>,
     pub max_time: Option<Spanned<Duration>>,
     pub connect_timeout: Option<Spanned<Duration>>,
@@ -81,7 +84,7 @@ pub(super) fn read(map: &mut MapReader<'_>, faults: &mut Faults) -> Vec<RawUpstr
 impl RawUpstream {
     fn read(entry: &Entry, faults: &mut Faults) -> Option<Self> {
         let mut map = entry.value.map(faults)?;
-        map.later(&["command", "args", "env", "park"], faults);
+        map.later(&["command", "args", "env"], faults);
         let mut headers = read_headers(&mut map, faults);
         headers.extend(read_options(&mut map, faults));
         let upstream = Self {
@@ -93,6 +96,9 @@ impl RawUpstream {
             forward_headers: map.optional("forward_headers", faults).unwrap_or_default(),
             inject_user: map.optional("inject_user", faults),
             stateless: map.optional("stateless", faults),
+            park: map.optional("park", faults),
+            session_idle: map.optional("session_idle", faults),
+            max_sessions: map.optional("max_sessions", faults),
             timeout: map.optional("timeout", faults),
             max_time: map.optional("max_time", faults),
             connect_timeout: map.optional("connect_timeout", faults),

@@ -107,7 +107,6 @@ fn what_comes_later_is_refused_as_such() {
             "{ url: \"http://a/\", protocol: 2024-11-05 }",
             "Y008 6:38 the protocol revision `2024-11-05` is not part of this version: known are `auto`, `2026-07-28`, `2025-11-25`, `2025-06-18` and `2025-03-26`",
         ),
-        ("{ url: \"http://a/\", park: false }", "Y008 6:28 `park` is not part of this version"),
         (
             "{ url: \"http://a/\", headers: { X-Api-Key: { secret: k } } }",
             "Y008 6:52 `secret` is not part of this version",

@@ -6,10 +6,7 @@
 
 use std::{
     mem,
-    sync::{
-        Arc,
-        atomic::{AtomicU64, Ordering},
-    },
+    sync::Arc,
     task::{Context, Poll},
 };
 
@@ -21,7 +18,7 @@ use tower::{Layer, Service};
 use super::{
     super::{
         answer::{self, Media},
-        stage::{BoxFuture, Era, Hop, Routed, SouthRequest, Upstream},
+        stage::{BoxFuture, Era, Hop, Routed, SouthRequest, Upstream, next_id},
     },
     give_up::GiveUp,
     stream,
@@ -80,10 +77,6 @@ where
         Box::pin(exchange(inner, routed))
     }
 }
-
-/// Ids of requests to servers: unique within the process, so that a server that takes
-/// progress tokens for its own never meets one twice.
-static NEXT_ID: AtomicU64 = AtomicU64::new(1);
 
 /// One request under way.
 pub(super) struct Request {
@@ -238,10 +231,19 @@ impl Request {
 
 fn write(routed: Routed) -> Result<(Request, Hop), Error> {
     let Routed {
-        exchange, caller, upstream, request, dialect, meta, idempotency_key, headers, ..
+        exchange,
+        caller,
+        upstream,
+        request,
+        dialect,
+        client,
+        meta,
+        idempotency_key,
+        headers,
+        ..
     } = routed;
     let speech = speech(&upstream, &request)?;
-    let id = NEXT_ID.fetch_add(1, Ordering::Relaxed);
+    let id = next_id();
     let (method, tool, timeout, max_time) = match &request {
         SouthRequest::CallTool { tool, timeout, max_time, .. } => {
             (Method::CallTool, Some(tool.clone()), *timeout, *max_time)
@@ -346,7 +348,10 @@ fn write(routed: Routed) -> Result<(Request, Hop), Error> {
         headers: own,
         body,
         session: matches!(speech, Speech::Legacy(_)),
-        client_headers: Arc::new(headers),
+        capabilities: upstream.declares(&client, dialect),
+        log_level: client.log_level,
+        held: None,
+        client_headers: headers,
     };
     let request = Request {
         id,
