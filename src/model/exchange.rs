@@ -339,7 +339,7 @@ impl Exchange {
             address: facts.address,
             port: facts.port,
             refusals_as_results: facts.refusals_as_results,
-            entered: facts.entered,
+            entered: true,
             part: true,
             ..Facts::default()
         };

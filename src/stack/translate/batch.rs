@@ -341,7 +341,8 @@ impl Joined {
             }
         };
         tokio::select! {
-            Some(pieces) = open.next(), if !open.is_empty() => ready.extend(pieces),
+            // An end is none of them, and seen by whoever asks for the next step.
+            pieces = open.next(), if !open.is_empty() => ready.extend(pieces.into_iter().flatten()),
             answer = next => match answer {
                 Some((_, Answer::Whole(pieces))) => ready.extend(sse::encode(pieces)),
                 Some((_, Answer::Stream(events))) => self.follow(events),
