@@ -11,6 +11,7 @@ mod continuation;
 mod demo;
 mod error_mapping;
 mod failures;
+mod fuzz;
 mod header_trust;
 mod http_hop;
 mod id_echo;
