@@ -209,6 +209,9 @@ pub struct Edge {
     pub body_timeout: Duration,
     pub max_connections: usize,
     pub max_body: u64,
+    /// How many messages a batch of 2025-03-26 may hold, and how many of them run at once.
+    pub max_batch: usize,
+    pub batch_concurrency: usize,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

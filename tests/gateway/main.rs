@@ -4,12 +4,14 @@
 #![allow(clippy::disallowed_methods, reason = "a test's thread serves nobody else")]
 
 mod audit;
+mod batches;
 mod browser_edge;
 mod check_table;
 mod continuation;
 mod demo;
 mod error_mapping;
 mod failures;
+mod fuzz;
 mod header_trust;
 mod http_hop;
 mod id_echo;

@@ -11,7 +11,7 @@ use http_body_util::StreamBody;
 use crate::{
     body::{Body, BoxError},
     dialect::{fault, jsonrpc, north, sse},
-    error::{Code, Error, Form},
+    error::{Code, Error},
     mcp::{Method, header, rpc},
     model::{
         exchange::{Exchange, Facts, NorthDialect, Outcome},
@@ -21,7 +21,7 @@ use crate::{
 };
 
 /// Between two comments on a stream that is otherwise silent.
-const KEEP_ALIVE: Duration = Duration::from_secs(15);
+pub(super) const KEEP_ALIVE: Duration = Duration::from_secs(15);
 
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
 const EVENTS: HeaderValue = HeaderValue::from_static("text/event-stream");
@@ -219,17 +219,6 @@ impl Writing {
     fn failed(&self, error: &Error) -> Bytes {
         let mut facts = self.exchange.facts();
         facts.failed(error);
-        let trace_id = facts.trace.trace_id_hex();
-        let as_result = facts.refusals_as_results
-            && facts.method == Some(Method::CallTool)
-            && *error.form() == Form::Taxonomy;
-        if !as_result {
-            return fault::rpc_response(error, Some(&self.id), &trace_id);
-        }
-        let mut text = jsonrpc::result_head(&self.id);
-        let structured = !facts.has_output_schema;
-        text.extend_from_slice(&fault::tool_result(error, self.dialect, &trace_id, structured));
-        text.push(b'}');
-        text.into()
+        fault::message(error, &mut facts, self.dialect)
     }
 }

@@ -17,6 +17,7 @@ use tower::{Layer, Service};
 
 use super::{
     super::stage::BoxFuture,
+    batch,
     http_form::{accepted, check_content_type, not_allowed, one_header},
     inflight::{Cancels, InFlight},
     north_reply,
@@ -52,14 +53,18 @@ pub struct NorthboundConfig {
     pub max_depth: usize,
     /// Requests of the handshake era need a session.
     pub sessions_required: bool,
+    /// How many messages a batch may hold.
+    pub max_batch: usize,
+    /// How many of them are carried out at once.
+    pub batch_concurrency: usize,
 }
 
 /// Reads requests, writes answers.
 #[derive(Clone)]
 pub struct NorthboundLayer {
-    config: NorthboundConfig,
+    pub(super) config: NorthboundConfig,
     sessions: Arc<Sessions>,
-    clock: Clock,
+    pub(super) clock: Clock,
     cancels: Arc<Cancels>,
     telemetry: Arc<Telemetry>,
 }
@@ -125,22 +130,17 @@ where
 }
 
 /// One request, its body still unread.
-struct Front {
-    layer: Arc<NorthboundLayer>,
-    parts: Parts,
-    caller: Caller,
-    exchange: Arc<Exchange>,
+pub(super) struct Front {
+    pub layer: Arc<NorthboundLayer>,
+    pub parts: Parts,
+    pub caller: Caller,
+    pub exchange: Arc<Exchange>,
 }
 
 impl Front {
-    async fn mcp<S, B>(
-        mut self,
-        inner: S,
-        surface: Surface,
-        body: B,
-    ) -> Result<Response<Body>, Error>
+    async fn mcp<S, B>(self, inner: S, surface: Surface, body: B) -> Result<Response<Body>, Error>
     where
-        S: Service<Call, Response = Reply, Error = Error> + Send + 'static,
+        S: Service<Call, Response = Reply, Error = Error> + Clone + Send + 'static,
         S::Future: Send,
         B: HttpBody<Data = Bytes> + Send + Unpin + 'static,
         B::Error: Into<BoxError> + Send,
@@ -157,8 +157,24 @@ impl Front {
         }
         check_content_type(&self.parts.headers)?;
         let doc = self.read(body).await?;
-        let message = jsonrpc::read(&doc)?;
-        match message {
+        if doc.root().kind() == json::Kind::Array {
+            return batch::run(self, inner, surface, &doc).await;
+        }
+        self.message(inner, surface, &doc).await
+    }
+
+    /// One message, whether it came alone or in a batch.
+    pub(super) async fn message<S>(
+        mut self,
+        inner: S,
+        surface: Surface,
+        doc: &Doc,
+    ) -> Result<Response<Body>, Error>
+    where
+        S: Service<Call, Response = Reply, Error = Error> + Send + 'static,
+        S::Future: Send,
+    {
+        match jsonrpc::read(doc)? {
             Message::Request { id, method, params } => {
                 let kind = Method::parse(&method);
                 {
@@ -350,7 +366,7 @@ impl Front {
         Ok(bytes)
     }
 
-    fn parse(&self, bytes: Bytes) -> Result<Doc, Error> {
+    pub(super) fn parse(&self, bytes: Bytes) -> Result<Doc, Error> {
         let limits = json::Limits {
             depth: self.layer.config.max_depth,
             duplicates: json::Duplicates::Refuse,
@@ -403,7 +419,7 @@ impl Front {
         })
     }
 
-    fn legacy(&mut self, method: Method) -> Result<LegacySession, Error> {
+    pub(super) fn legacy(&mut self, method: Method) -> Result<LegacySession, Error> {
         let named = streamable_http_session::version_of(&self.parts.headers)?;
         let assumed = named.unwrap_or(Version::ASSUMED);
         self.exchange.facts().dialect = Some(NorthDialect::Legacy(assumed));
@@ -448,8 +464,8 @@ impl Front {
 }
 
 /// What is known of the session of a request of the handshake era.
-struct LegacySession {
-    version: Version,
+pub(super) struct LegacySession {
+    pub version: Version,
     capabilities: Capabilities,
     nonce: Option<[u8; 8]>,
 }
