@@ -40,6 +40,7 @@ use hangu::{
     policy::{Policies, PolicyFile, Subject},
     registry::{Registry, read_definition},
     stack::{
+        client_sessions::ClientStates,
         credential::CredentialLayer,
         policy::PolicyLayer,
         respond::RespondLayer,
@@ -47,8 +48,8 @@ use hangu::{
         stage::{Era, Permitted, Upstream, Upstreams, World, Worlds},
         trace::TraceLayer,
         translate::{
-            Cancels,
-            northbound::{NorthboundConfig, NorthboundLayer},
+            Cancels, ResumeLimits, Streams,
+            northbound::{Known, NorthboundConfig, NorthboundLayer},
             southbound::SouthboundLayer,
         },
         validate::ValidateLayer,
@@ -213,9 +214,13 @@ async fn main() -> Outcome<()> {
     let stack = layer_fn(Freeze).layer(stack);
     let stack = PolicyLayer::new(worlds, upstreams).layer(stack);
     let cancels = Arc::new(Cancels::default());
-    let stack =
-        NorthboundLayer::new(northbound, sessions, clock.clone(), cancels, telemetry.clone())
-            .layer(stack);
+    let known = Known {
+        sessions,
+        states: Arc::new(ClientStates::new(1_000)),
+        streams: Arc::new(Streams::new(ResumeLimits::default())),
+    };
+    let stack = NorthboundLayer::new(northbound, known, clock.clone(), cancels, telemetry.clone())
+        .layer(stack);
     let stack = RespondLayer::default().layer(stack);
     let stack = TraceLayer::new(telemetry, Arc::new(Told), clock).layer(stack);
 

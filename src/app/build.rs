@@ -26,11 +26,13 @@ use crate::{
     registry::Registry,
     stack::{
         Engines,
+        client_sessions::ClientStates,
+        notices::{Notices, StreamLimits},
         respond::ToolsCallErrors,
         session::Sessions,
         stage::{Upstream, Upstreams, World, Worlds},
         trace::{Closer, TraceLayer},
-        translate::{Cancels, northbound::NorthboundConfig},
+        translate::{Cancels, ResumeLimits, Streams, northbound::NorthboundConfig},
     },
     telemetry::{self, ExportError, Metrics, Telemetry},
     upstream::{Cluster, ClusterConfig, ClusterError, Endpoint, Transport, Trust},
@@ -116,6 +118,20 @@ pub(super) fn app(
             max_batch: config.edge.max_batch,
             batch_concurrency: config.edge.batch_concurrency,
         },
+        notices: Arc::new(Notices::new(
+            StreamLimits {
+                per_principal: config.streams.per_principal,
+                total: config.streams.total,
+                subscriptions: config.streams.subscriptions,
+            },
+            worlds.clone(),
+        )),
+        client_states: Arc::new(ClientStates::new(config.streams.sessions)),
+        streams: Arc::new(Streams::new(ResumeLimits {
+            window: config.streams.resume_window,
+            bytes: to_usize(config.streams.resume_bytes),
+            total: to_usize(config.streams.resume_total),
+        })),
         tools_call_errors: match config.errors.tools_call {
             config::ToolsCallErrors::Result => ToolsCallErrors::Result,
             config::ToolsCallErrors::JsonRpc => ToolsCallErrors::JsonRpc,

@@ -8,9 +8,9 @@ use std::{
 };
 
 use super::{
-    Admin, Audit, Config, Drain, Edge, Errors, Idempotency, Questions, Sessions, Telemetry, Tls,
-    ToolsCallErrors, Trace, TraceTrust, callers,
-    raw::{RawConfig, RawEdge, RawIdempotency, RawQuestions, RawTls},
+    Admin, Audit, Config, Drain, Edge, Errors, Idempotency, Questions, Sessions, Streams,
+    Telemetry, Tls, ToolsCallErrors, Trace, TraceTrust, callers,
+    raw::{RawConfig, RawEdge, RawIdempotency, RawQuestions, RawStreams, RawTls},
     secret::Vault,
     upstreams,
 };
@@ -70,6 +70,7 @@ pub(super) fn build(raw: RawConfig, folder: &Path, env: Env<'_>, faults: &mut Fa
                 faults,
             ),
         },
+        streams: build_streams(raw.streams, faults),
         edge: build_edge(raw.edge, faults),
         idempotency: build_idempotency(raw.idempotency, faults),
         questions: build_questions(raw.questions, faults),
@@ -117,6 +118,23 @@ fn build_tls(tls: RawTls, folder: &Path, faults: &mut Faults) -> Option<Tls> {
     };
     let (cert, key) = (file(tls.cert), file(tls.key));
     Some(Tls { cert: cert?, key: key? })
+}
+
+fn build_streams(raw: RawStreams, faults: &mut Faults) -> Streams {
+    Streams {
+        per_principal: within(raw.per_principal, 32, 1..=1_000_000, faults),
+        total: within(raw.total, 10_000, 1..=1_000_000, faults),
+        subscriptions: within(raw.subscriptions, 256, 1..=1_000, faults),
+        sessions: within(raw.sessions, 100_000, 1..=10_000_000, faults),
+        resume_window: within(
+            raw.resume_window,
+            60 * SECOND,
+            Duration::ZERO..=3_600 * SECOND,
+            faults,
+        ),
+        resume_bytes: size(raw.resume_bytes, 1 << 20, faults),
+        resume_total: size(raw.resume_total, 64 << 20, faults),
+    }
 }
 
 fn build_edge(raw: RawEdge, faults: &mut Faults) -> Edge {

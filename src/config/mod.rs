@@ -53,6 +53,7 @@ pub struct Config {
     pub errors: Errors,
     pub sessions: Sessions,
     pub drain: Drain,
+    pub streams: Streams,
     pub edge: Edge,
     pub idempotency: Idempotency,
     pub questions: Questions,
@@ -199,6 +200,24 @@ pub struct Drain {
     pub delay: Duration,
     /// How long calls in flight are waited for.
     pub timeout: Duration,
+}
+
+/// How many streams of notices there may be, and what is kept for clients whose connection broke.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Streams {
+    /// Streams of one employee, or of a caller where no employee is named.
+    pub per_principal: usize,
+    pub total: usize,
+    /// Resources that one stream or session watches.
+    pub subscriptions: usize,
+    /// Sessions that keep a log level, a stream or subscriptions.
+    pub sessions: usize,
+    /// How long an answer can be taken up again. Zero: not at all.
+    pub resume_window: Duration,
+    /// Kept of one answer.
+    pub resume_bytes: u64,
+    /// Kept of all.
+    pub resume_total: u64,
 }
 
 /// Bounds of what clients may do before anything is known of them.

@@ -9,6 +9,7 @@ pub mod header_value;
 pub mod jsonrpc;
 pub mod mcp_lite;
 pub mod north;
+pub mod notices;
 pub mod request;
 pub mod south;
 pub mod splice;

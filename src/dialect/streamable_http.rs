@@ -13,7 +13,7 @@ use crate::{
 };
 
 /// Methods of this revision that the gateway serves.
-const SERVED: [Method; 9] = [
+const SERVED: [Method; 10] = [
     Method::Discover,
     Method::ListTools,
     Method::CallTool,
@@ -23,6 +23,7 @@ const SERVED: [Method; 9] = [
     Method::ListTemplates,
     Method::ReadResource,
     Method::Complete,
+    Method::Listen,
 ];
 
 fn mismatch(message: impl Into<std::borrow::Cow<'static, str>>) -> Error {

@@ -3,6 +3,7 @@
 //! It proposes what it found to the registry and never touches a pin; one upstream's trouble is
 //! its own.
 
+mod follow;
 mod listing;
 mod probe;
 
@@ -56,6 +57,7 @@ where
     /// Lists, waits and lists again, until it is dropped.
     pub async fn run(mut self) {
         let mut failures = 0;
+        let mut follow = follow::Follow::default();
         // What was said of single tools, so that it is said once and not at each poll.
         let mut told = HashSet::new();
         loop {
@@ -72,7 +74,8 @@ where
                     failures += 1;
                 }
             }
-            tokio::time::sleep(self.pause(failures)).await;
+            let pause = self.pause(failures);
+            self.wait(&mut follow, pause).await;
         }
     }
 
@@ -123,8 +126,22 @@ where
         pause.mul_f64(rand::rng().random_range(0.9..1.1))
     }
 
-    /// One request of the gateway's own.
+    /// One request of the gateway's own, and its one answer.
     async fn ask(&mut self, request: SouthRequest) -> Result<Final, Error> {
+        match self.send(request).await?.content {
+            Content::Final(end) => Ok(end),
+            Content::Stream(mut events) => loop {
+                match futures_util::StreamExt::next(&mut events).await {
+                    Some(Event::Notification(_) | Event::Question(_)) => {}
+                    Some(Event::End(end)) => return end,
+                    None => return Err(no_answer()),
+                }
+            },
+            Content::Nothing => Err(no_answer()),
+        }
+    }
+
+    async fn send(&mut self, request: SouthRequest) -> Result<Reply, Error> {
         let trace = TraceContext {
             trace_id: rand::random(),
             span_id: rand::random(),
@@ -145,17 +162,7 @@ where
             headers: Arc::default(),
         };
         std::future::poll_fn(|cx| self.service.poll_ready(cx)).await?;
-        match self.service.call(routed).await?.content {
-            Content::Final(end) => Ok(end),
-            Content::Stream(mut events) => loop {
-                match futures_util::StreamExt::next(&mut events).await {
-                    Some(Event::Notification(_) | Event::Question(_)) => {}
-                    Some(Event::End(end)) => return end,
-                    None => return Err(no_answer()),
-                }
-            },
-            Content::Nothing => Err(no_answer()),
-        }
+        self.service.call(routed).await
     }
 }
 

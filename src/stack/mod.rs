@@ -16,9 +16,12 @@ use tower::{Layer, Service};
 pub mod answer;
 pub mod api_key;
 pub mod audit;
+pub mod client_sessions;
 pub mod continuation;
 pub mod credential;
 pub mod idempotency;
+pub mod listen;
+pub mod notices;
 pub mod policy;
 pub mod principal;
 pub mod rate_limit;
@@ -33,9 +36,12 @@ pub mod validate;
 use self::{
     api_key::ApiKeyLayer,
     audit::AuditLayer,
+    client_sessions::ClientStates,
     continuation::ContinuationLayer,
     credential::CredentialLayer,
     idempotency::IdempotencyLayer,
+    listen::ListenLayer,
+    notices::Notices,
     policy::PolicyLayer,
     principal::PrincipalLayer,
     rate_limit::{AddressLimitLayer, RateLimitLayer},
@@ -44,8 +50,8 @@ use self::{
     session::{SessionLayer, Sessions},
     stage::{Routed, Upstreams, Worlds},
     translate::{
-        Cancels,
-        northbound::{NorthboundConfig, NorthboundLayer},
+        Cancels, Streams,
+        northbound::{Known, NorthboundConfig, NorthboundLayer},
         southbound::SouthboundLayer,
     },
     validate::ValidateLayer,
@@ -85,6 +91,12 @@ pub struct Engines {
     /// Of the gateway, towards servers.
     pub sessions: Arc<Sessions>,
     pub telemetry: Arc<Telemetry>,
+    /// Who listens for notices.
+    pub notices: Arc<Notices>,
+    /// What clients have set up in their sessions.
+    pub client_states: Arc<ClientStates>,
+    /// Answers that a client can take up again.
+    pub streams: Arc<Streams>,
     pub northbound: NorthboundConfig,
     pub tools_call_errors: ToolsCallErrors,
 }
@@ -114,6 +126,9 @@ where
     // From the inside out. A server's own state leaves the gateway sealed and comes back opened.
     let stack = ContinuationLayer::new(e.states.clone(), e.clock.clone()).layer(bottom);
     let stack = RouteLayer::new(e.upstreams.clone()).layer(stack);
+    // What a client sets up here concerns no upstream's answer.
+    let stack = ListenLayer::new(e.notices.clone(), e.client_states.clone(), e.upstreams.clone())
+        .layer(stack);
     // The last thing before a call leaves: its intent is on disk.
     let stack = AuditLayer::new(e.audit.clone()).layer(stack);
     // A replay ends here: it reaches no upstream and leaves no second intent.
@@ -127,7 +142,11 @@ where
     // From bytes to a call: needs to know the caller, whose session it may be.
     let stack = NorthboundLayer::new(
         e.northbound.clone(),
-        e.client_sessions.clone(),
+        Known {
+            sessions: e.client_sessions.clone(),
+            states: e.client_states.clone(),
+            streams: e.streams.clone(),
+        },
         e.clock.clone(),
         e.cancels.clone(),
         e.telemetry.clone(),

@@ -20,7 +20,6 @@ use crate::{
     mcp::rpc,
     model::{
         call::{Call, Request, Surface},
-        caller::Auth,
         exchange::DecisionKind,
         reply::Reply,
     },
@@ -139,7 +138,7 @@ impl PolicyLayer {
 }
 
 fn decide(call: Call, world: Arc<World>) -> Result<Permitted, Error> {
-    let view = view(&call, &world);
+    let view = world.view_of(&call.caller);
     if let Surface::Upstream(name) = &call.surface
         && !world.catalog.knows(name)
     {
@@ -171,22 +170,6 @@ fn decide(call: Call, world: Arc<World>) -> Result<Permitted, Error> {
             Ok(Permitted { call, permit, world, tool, idempotency_key: None })
         }
         Err(refusal) => Err(unknown_tool(&asked.name).with_reason(refusal.reason.as_str())),
-    }
-}
-
-/// Whose eyes the call sees with.
-fn view(call: &Call, world: &World) -> Arc<View> {
-    let caller = &call.caller;
-    let rules = &world.rules;
-    if caller.principal.auth != Auth::Key {
-        return rules.view(&caller.tenant, &caller.id, &caller.principal.roles);
-    }
-    // Without an employee a fronting gateway sees what its configuration says; a caller of no
-    // employees at all only what rules say that name it.
-    if caller.names_employees {
-        rules.view(&caller.tenant, &caller.id, &caller.catalog_roles)
-    } else {
-        rules.view_of_key(&caller.tenant, &caller.id)
     }
 }
 

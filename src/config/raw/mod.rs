@@ -39,6 +39,7 @@ pub struct RawConfig {
     pub session_ttl: Option<Spanned<Duration>>,
     pub drain_delay: Option<Spanned<Duration>>,
     pub drain_timeout: Option<Spanned<Duration>>,
+    pub streams: RawStreams,
     pub edge: RawEdge,
     pub idempotency: RawIdempotency,
     pub questions: RawQuestions,
@@ -59,6 +60,17 @@ pub struct RawAudit {
 pub struct RawTls {
     pub cert: Option<Spanned<String>>,
     pub key: Option<Spanned<String>>,
+}
+
+#[derive(Debug, Default)]
+pub struct RawStreams {
+    pub per_principal: Option<Spanned<usize>>,
+    pub total: Option<Spanned<usize>>,
+    pub subscriptions: Option<Spanned<usize>>,
+    pub sessions: Option<Spanned<usize>>,
+    pub resume_window: Option<Spanned<Duration>>,
+    pub resume_bytes: Option<Spanned<ByteSize>>,
+    pub resume_total: Option<Spanned<ByteSize>>,
 }
 
 #[derive(Debug, Default)]
@@ -172,6 +184,7 @@ impl RawConfig {
             session_ttl: map.optional("session_ttl", faults),
             drain_delay: map.optional("drain_delay", faults),
             drain_timeout: map.optional("drain_timeout", faults),
+            streams: read_streams(&mut map, faults),
             edge: read_edge(&mut map, faults),
             idempotency: read_idempotency(&mut map, faults),
             questions: read_questions(&mut map, faults),
@@ -239,6 +252,21 @@ fn read_tls(map: &mut MapReader<'_>, faults: &mut Faults) -> Option<RawTls> {
     part(map, "tls", faults, |map, faults| {
         Some(RawTls { cert: map.required("cert", faults), key: map.required("key", faults) })
     })
+}
+
+fn read_streams(map: &mut MapReader<'_>, faults: &mut Faults) -> RawStreams {
+    part(map, "streams", faults, |map, faults| {
+        Some(RawStreams {
+            per_principal: map.optional("per_principal", faults),
+            total: map.optional("total", faults),
+            subscriptions: map.optional("subscriptions", faults),
+            sessions: map.optional("sessions", faults),
+            resume_window: map.optional("resume_window", faults),
+            resume_bytes: map.optional("resume_bytes", faults),
+            resume_total: map.optional("resume_total", faults),
+        })
+    })
+    .unwrap_or_default()
 }
 
 fn read_edge(map: &mut MapReader<'_>, faults: &mut Faults) -> RawEdge {

@@ -149,7 +149,7 @@ fn part_of(front: &Front) -> impl FnOnce() -> Front + Send + 'static + use<> {
     let whole = front.exchange.clone();
     move || {
         let exchange = Arc::new(whole.part(Instant::now(), layer.clock.now_ms()));
-        Front { layer, parts, caller, exchange }
+        Front { layer, parts, caller, exchange, alone: false }
     }
 }
 

@@ -5,9 +5,14 @@ mod batch;
 mod give_up;
 mod http_form;
 mod inflight;
+mod legacy;
+mod listen;
+mod listening;
 mod north_reply;
 pub mod northbound;
+mod resume;
 pub mod southbound;
 mod stream;
 
 pub use inflight::Cancels;
+pub use resume::{ResumeLimits, Streams};

@@ -21,12 +21,12 @@ use super::{
         stage::{BoxFuture, Era, Hop, Routed, SouthRequest, Upstream, next_id},
     },
     give_up::GiveUp,
-    stream,
+    listening, stream,
 };
 use crate::{
     body::Body,
     dialect::{
-        header_value,
+        header_value, notices,
         south::{self, Outbound, Speech},
     },
     error::{Code, Error},
@@ -100,6 +100,9 @@ where
     S::Future: Send,
 {
     let (request, hop) = write(routed)?;
+    if request.method == Method::Listen {
+        return listening::open(inner, request, hop).await;
+    }
     // Dropped with the call, it tells a server of the handshake era that nobody waits.
     let give_up = GiveUp::new(&request, &hop, &inner);
     let deadline = (Instant::now() + request.timeout).min(request.end);
@@ -253,6 +256,11 @@ fn write(routed: Routed) -> Result<(Request, Hop), Error> {
         }
         SouthRequest::Ask { ask, timeout, max_time } => (ask.method, None, *timeout, *max_time),
         SouthRequest::Probe => (Method::Discover, None, upstream.timeout, upstream.max_time),
+        SouthRequest::Listen(_) => (Method::Listen, None, upstream.timeout, upstream.max_time),
+        SouthRequest::Subscribe { on, .. } => {
+            let method = if *on { Method::Subscribe } else { Method::Unsubscribe };
+            (method, None, upstream.timeout, upstream.max_time)
+        }
     };
     let started = Instant::now();
     let span_id = ids::span_id();
@@ -281,12 +289,18 @@ fn write(routed: Routed) -> Result<(Request, Hop), Error> {
         (parent, facts.trace.tracestate.clone(), facts.attempts.len() - 1)
     };
     let traceparent = parent.render();
-    let empty = RawMembers::new();
+    let params = match &request {
+        SouthRequest::Listen(wanted) => notices::listen_params(wanted),
+        SouthRequest::Subscribe { uri, .. } => notices::uri_params(uri),
+        _ => RawMembers::new(),
+    };
     let (arguments, others, cursor) = match &request {
         SouthRequest::CallTool { arguments, others, .. } => (arguments.as_ref(), others, None),
-        SouthRequest::List { cursor, .. } => (None, &empty, cursor.as_deref()),
+        SouthRequest::List { cursor, .. } => (None, &params, cursor.as_deref()),
         SouthRequest::Ask { ask, .. } => (None, &ask.params, None),
-        SouthRequest::Probe => (None, &empty, None),
+        SouthRequest::Probe | SouthRequest::Listen(_) | SouthRequest::Subscribe { .. } => {
+            (None, &params, None)
+        }
     };
     let user = caller
         .as_ref()
