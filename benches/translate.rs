@@ -33,6 +33,7 @@ use bytes::Bytes;
 use criterion::{BatchSize, BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use futures_util::FutureExt;
 use hangu::{
+    clock::Clock,
     dialect::{
         jsonrpc::{self, Message},
         north,
@@ -40,6 +41,10 @@ use hangu::{
         streamable_http,
     },
     error::{Code, Error},
+    identity::{
+        cursor::{self, Cursors},
+        seal::Sealer,
+    },
     json::{self, Doc, Value},
     mcp::{Family, Method, Version},
     model::{
@@ -50,7 +55,7 @@ use hangu::{
     },
     stack::{
         route::RouteLayer,
-        stage::{Permitted, Routed, Upstreams, World},
+        stage::{ListConfig, Permitted, Routed, Upstreams, World},
     },
 };
 use http::HeaderMap;
@@ -183,7 +188,10 @@ fn listing(world: &Arc<World>) -> Permitted {
 fn lists(c: &mut Criterion) {
     let mut group = c.benchmark_group("list");
     let lost = |_: Routed| ready(Err::<Reply, _>(Error::new(Code::Internal, "it lists nothing")));
-    let mut router = RouteLayer::new(Upstreams::from([])).layer(service_fn(lost));
+    let cursors = Cursors::new(Sealer::random(cursor::PURPOSE).expect("there is randomness"));
+    let config = ListConfig::default();
+    let layer = RouteLayer::new(Upstreams::from([]), Arc::new(cursors), config, Clock::system());
+    let mut router = layer.layer(service_fn(lost));
     let mut answer = |permitted| match router.call(permitted).now_or_never() {
         Some(Ok(Reply { content: Content::Final(Final::Result(body)), .. })) => Some(body.raw),
         _ => None,

@@ -27,7 +27,11 @@ use hangu::{
     clock::Clock,
     error::{Code, Error},
     fault::Source,
-    identity::{seal::Sealer, session},
+    identity::{
+        cursor::{self, Cursors},
+        seal::Sealer,
+        session,
+    },
     json::{self, Doc, Duplicates},
     mcp::Served,
     model::{
@@ -45,7 +49,7 @@ use hangu::{
         policy::PolicyLayer,
         respond::RespondLayer,
         route::RouteLayer,
-        stage::{Era, Permitted, Upstream, Upstreams, World, Worlds},
+        stage::{Era, ListConfig, Permitted, Upstream, Upstreams, World, Worlds},
         trace::TraceLayer,
         translate::{
             Cancels, ResumeLimits, Streams,
@@ -167,6 +171,7 @@ fn upstreams(clock: &UpstreamName) -> Outcome<Upstreams> {
         max_response_bytes: 1 << 20,
         era: Some(Era::Lite).into(),
         served: Served::TOOLS.bits().into(),
+        instructions: None.into(),
     };
     Ok([Arc::new(upstream)].into())
 }
@@ -196,6 +201,8 @@ async fn main() -> Outcome<()> {
     let telemetry = Arc::new(Telemetry::new(&settings, trust, "own-program", metrics)?);
     let sealer = Sealer::random(session::PURPOSE)?;
     let sessions = Arc::new(session::Sessions::new(sealer, Duration::from_secs(3600)));
+    let cursors = Arc::new(Cursors::new(Sealer::random(cursor::PURPOSE)?));
+    let lists = ListConfig::default();
     let northbound = NorthboundConfig {
         max_body: 1 << 20,
         body_timeout: Duration::from_secs(5),
@@ -209,10 +216,10 @@ async fn main() -> Outcome<()> {
     // there is no `Permitted`, and this does not compile.
     let stack = CredentialLayer.layer(service_fn(clock_server));
     let stack = SouthboundLayer.layer(stack);
-    let stack = RouteLayer::new(upstreams.clone()).layer(stack);
+    let stack = RouteLayer::new(upstreams.clone(), cursors, lists, clock.clone()).layer(stack);
     let stack = ValidateLayer::new(Arc::new(Keys::random())).layer(stack);
     let stack = layer_fn(Freeze).layer(stack);
-    let stack = PolicyLayer::new(worlds, upstreams).layer(stack);
+    let stack = PolicyLayer::new(worlds, upstreams, lists.wait).layer(stack);
     let cancels = Arc::new(Cancels::default());
     let known = Known {
         sessions,

@@ -15,22 +15,24 @@ use crate::{
     idempotency::{Replays, Settings},
     identity::{
         api_key::{CallerEntry, Callers, Fixed, Identity, KeyDigest},
+        cursor::{self, Cursors},
         seal::Sealer,
         session::{self, Sessions as ClientSessions},
         sso::{Directory, DirectoryEntry},
         state::{self, States},
     },
     limit::{self, LimitSpec, Limiter},
+    mcp::Family,
     model::{server::DialectKind, server_key::server_key},
     policy::{LimitKey, LimitKind, LimitRule, Policies, Scope, Subject},
-    registry::Registry,
+    registry::{Item, Registry},
     stack::{
         Engines,
         client_sessions::ClientStates,
         notices::{Notices, StreamLimits},
         respond::ToolsCallErrors,
         session::Sessions,
-        stage::{Upstream, Upstreams, World, Worlds},
+        stage::{ListConfig, Upstream, Upstreams, World, Worlds},
         trace::{Closer, TraceLayer},
         translate::{Cancels, ResumeLimits, Streams, northbound::NorthboundConfig},
     },
@@ -91,7 +93,8 @@ pub(super) fn app(
     )?);
     let transport = Transport::new(Trust::System);
     let upstreams = upstreams(&config, &transport)?;
-    let registry = Arc::new(Registry::new(upstreams.iter().map(|upstream| upstream.name.clone())));
+    let names = upstreams.iter().map(|upstream| upstream.name.clone());
+    let registry = Arc::new(Registry::naming(config.names, names));
     let limiter = Arc::new(limiter(&config, &policies)?);
     let worlds = Arc::new(Worlds::new(world(&registry, &policies)));
     let client_sessions =
@@ -101,6 +104,7 @@ pub(super) fn app(
         directory: Arc::new(directory(&policies)),
         client_sessions,
         states: Arc::new(States::new(sealer(options, state::PURPOSE)?)),
+        cursors: Arc::new(Cursors::new(sealer(options, cursor::PURPOSE)?)),
         cancels: Arc::new(Cancels::default()),
         worlds: worlds.clone(),
         upstreams: upstreams.clone(),
@@ -132,6 +136,7 @@ pub(super) fn app(
             bytes: to_usize(config.streams.resume_bytes),
             total: to_usize(config.streams.resume_total),
         })),
+        lists: ListConfig { page_size: config.lists.page_size, wait: config.lists.wait },
         tools_call_errors: match config.errors.tools_call {
             config::ToolsCallErrors::Result => ToolsCallErrors::Result,
             config::ToolsCallErrors::JsonRpc => ToolsCallErrors::JsonRpc,
@@ -297,6 +302,7 @@ fn upstreams(config: &Config, transport: &Transport) -> Result<Upstreams, StartE
             max_response_bytes: to_usize(upstream.max_response_bytes),
             era: None.into(),
             served: 0.into(),
+            instructions: None.into(),
         }))
     };
     let built: Result<Vec<_>, StartError> = config.upstreams.iter().map(build).collect();
@@ -386,15 +392,23 @@ fn dimension(key: LimitKey) -> limit::Dimension {
 
 fn world(registry: &Registry, policies: &Policies) -> World {
     let catalog = Arc::new(registry.catalog());
-    let subjects: Vec<Subject<'_>> = catalog
-        .tools()
-        .iter()
-        .map(|tool| Subject::tool(tool.upstream.as_str(), tool.name()))
-        .collect();
+    // In the order of the catalog's indices.
+    let tools = catalog.tools().iter().map(|t| Subject::tool(t.upstream.as_str(), t.name()));
+    let items = catalog.items().iter().map(|item| subject(item));
+    let subjects: Vec<Subject<'_>> = tools.chain(items).collect();
     let rules = Arc::new(policies.bind(&subjects));
     // Here, where nobody waits for it, and not on the core of the first call.
     rules.prepare();
     World::new(catalog, rules)
+}
+
+fn subject(item: &Item) -> Subject<'_> {
+    let upstream = item.upstream.as_str();
+    match item.family {
+        Family::Tools => Subject::tool(upstream, &item.own),
+        Family::Prompts => Subject::prompt(upstream, &item.own),
+        Family::Resources | Family::Templates => Subject::resource(upstream, &item.own),
+    }
 }
 
 /// A changed catalog is bound to the rules aside and swapped in whole.
@@ -404,8 +418,15 @@ fn on_change(
     worlds: Arc<Worlds>,
     limiter: Arc<Limiter>,
 ) -> OnChange {
+    let told = parking_lot::Mutex::new(HashSet::new());
     Arc::new(move || {
         let world = world(&registry, &policies);
+        for name in world.catalog.left_out() {
+            // Once, and not with each change of something else.
+            if told.lock().insert(name.clone()) {
+                tracing::warn!("the aggregate leaves out {name}");
+            }
+        }
         limiter.bind(world.catalog.tools().iter().map(|tool| limit::Tool {
             name: &tool.qualified,
             upstream: tool.upstream.as_str(),

@@ -8,9 +8,9 @@ use std::{
 };
 
 use super::{
-    Admin, Audit, Config, Drain, Edge, Errors, Idempotency, Questions, Sessions, Streams,
+    Admin, Audit, Config, Drain, Edge, Errors, Idempotency, Lists, Questions, Sessions, Streams,
     Telemetry, Tls, ToolsCallErrors, Trace, TraceTrust, callers,
-    raw::{RawConfig, RawEdge, RawIdempotency, RawQuestions, RawStreams, RawTls},
+    raw::{RawConfig, RawEdge, RawIdempotency, RawLists, RawQuestions, RawStreams, RawTls},
     secret::Vault,
     upstreams,
 };
@@ -74,6 +74,8 @@ pub(super) fn build(raw: RawConfig, folder: &Path, env: Env<'_>, faults: &mut Fa
         edge: build_edge(raw.edge, faults),
         idempotency: build_idempotency(raw.idempotency, faults),
         questions: build_questions(raw.questions, faults),
+        names: raw.names.unwrap_or_default(),
+        lists: build_lists(raw.lists, faults),
     }
 }
 
@@ -166,6 +168,13 @@ fn build_questions(raw: RawQuestions, faults: &mut Faults) -> Questions {
         rounds: within(raw.rounds, 8, 1..=100, faults),
         max_open: within(raw.max_open, 1_000, 1..=1_000_000, faults),
         max_open_each: within(raw.max_open_each, 16, 1..=10_000, faults),
+    }
+}
+
+fn build_lists(raw: RawLists, faults: &mut Faults) -> Lists {
+    Lists {
+        page_size: within(raw.page_size, 1_000, 1..=100_000, faults),
+        wait: within(raw.wait, 20 * SECOND, Duration::ZERO..=MAX_WAIT, faults),
     }
 }
 

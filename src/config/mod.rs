@@ -25,6 +25,8 @@ use crate::{
     },
 };
 
+pub use crate::registry::Names;
+
 pub use crate::model::template::{HeaderSource, HeaderTemplate, Part, TemplateFault};
 pub use load::{Loaded, Places, process_env};
 pub use net::{Network, Origin};
@@ -57,6 +59,9 @@ pub struct Config {
     pub edge: Edge,
     pub idempotency: Idempotency,
     pub questions: Questions,
+    /// How tools and prompts are named where every upstream's stand side by side.
+    pub names: Names,
+    pub lists: Lists,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -231,6 +236,14 @@ pub struct Edge {
     /// How many messages a batch of 2025-03-26 may hold, and how many of them run at once.
     pub max_batch: usize,
     pub batch_concurrency: usize,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Lists {
+    /// Entries of a page.
+    pub page_size: usize,
+    /// How long a list waits for upstreams that were never listed.
+    pub wait: Duration,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

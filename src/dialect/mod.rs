@@ -3,6 +3,7 @@
 //! Pure functions over bytes and heads: no sockets, no decisions about who may do what. The
 //! middle of the gateway knows none of them.
 
+pub mod declared;
 pub mod downgrade;
 pub mod fault;
 pub mod header_value;

@@ -4,11 +4,11 @@
 
 use http::HeaderMap;
 
-use super::{header_value, request};
+use super::{declared, header_value, request};
 use crate::{
     error::{Code, Error},
     json::{Kind, Value},
-    mcp::{Method, Version, header, meta, rpc},
+    mcp::{Method, Served, Version, header, meta, rpc},
     model::call::{Meta, Request},
 };
 
@@ -173,11 +173,15 @@ fn single<'a>(headers: &'a HeaderMap, name: &http::HeaderName) -> Result<Option<
 }
 
 /// The body of `server/discover`.
-pub fn discover_result(ttl_ms: u64) -> Vec<u8> {
+pub fn discover_result(served: Served, instructions: Option<&str>, ttl_ms: u64) -> Vec<u8> {
     let mut out = Vec::with_capacity(320);
     out.extend_from_slice(b"{\"resultType\":\"complete\",\"supportedVersions\":[\"");
     out.extend_from_slice(Version::LATEST.as_str().as_bytes());
-    out.extend_from_slice(b"\"],\"capabilities\":{\"tools\":{}},\"ttlMs\":");
+    out.extend_from_slice(b"\"],\"capabilities\":");
+    declared::write_capabilities(&mut out, served);
+    out.push(b',');
+    declared::write_instructions(&mut out, instructions);
+    out.extend_from_slice(b"\"ttlMs\":");
     out.extend_from_slice(itoa::Buffer::new().format(ttl_ms).as_bytes());
     out.extend_from_slice(b",\"cacheScope\":\"private\",\"_meta\":{");
     out.extend_from_slice(super::SERVER_INFO_MEMBER.as_bytes());

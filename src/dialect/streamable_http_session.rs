@@ -4,11 +4,11 @@
 
 use http::HeaderMap;
 
-use super::{request, streamable_http::unserved};
+use super::{declared, request, streamable_http::unserved};
 use crate::{
     error::{Code, Error},
     json::{Kind, Value},
-    mcp::{Capabilities, Method, Version, header, rpc},
+    mcp::{Capabilities, Method, Served, Version, header, rpc},
     model::call::{Meta, Request},
 };
 
@@ -79,11 +79,15 @@ fn negotiate(params: Option<Value<'_>>) -> Result<Version, Error> {
 }
 
 /// The body of the answer to `initialize`.
-pub fn initialize_result(version: Version) -> Vec<u8> {
+pub fn initialize_result(version: Version, served: Served, instructions: Option<&str>) -> Vec<u8> {
     let mut out = Vec::with_capacity(192);
     out.extend_from_slice(b"{\"protocolVersion\":\"");
     out.extend_from_slice(version.as_str().as_bytes());
-    out.extend_from_slice(b"\",\"capabilities\":{\"tools\":{}},\"serverInfo\":");
+    out.extend_from_slice(b"\",\"capabilities\":");
+    declared::write_capabilities(&mut out, served);
+    out.push(b',');
+    declared::write_instructions(&mut out, instructions);
+    out.extend_from_slice(b"\"serverInfo\":");
     out.extend_from_slice(super::SERVER_INFO.as_bytes());
     out.push(b'}');
     out

@@ -47,11 +47,11 @@ pub(super) struct Follow {
 
 impl<S> Watcher<S>
 where
-    S: Service<Routed, Response = Reply, Error = Error> + Clone + Send,
+    S: Service<Routed, Response = Reply, Error = Error> + Clone + Send + Sync,
     S::Future: Send,
 {
     /// Waits until the next listing is due, or the server says that it is.
-    pub(super) async fn wait(&mut self, follow: &mut Follow, pause: Duration) {
+    pub(super) async fn wait(&self, follow: &mut Follow, pause: Duration) {
         let begun = Instant::now();
         let due = begun + pause;
         let told = async {
@@ -85,8 +85,8 @@ where
     }
 
     /// Opens the stream when its time has come; never ready where there is none to be had.
-    async fn open(&mut self, follow: &mut Follow) {
-        let wanted = self.declared();
+    async fn open(&self, follow: &mut Follow) {
+        let wanted = self.followed();
         let era = self.upstream.era();
         let none = wanted == Notices::default()
             || matches!(era, None | Some(Era::Lite))
@@ -117,7 +117,7 @@ where
     }
 
     /// The lists of whose changes the server declared that it tells.
-    fn declared(&self) -> Notices {
+    fn followed(&self) -> Notices {
         let served = self.upstream.served();
         Notices {
             tools: served.contains(Served::TOOLS_CHANGED),

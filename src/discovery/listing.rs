@@ -1,103 +1,84 @@
-//! One complete listing: every page, each tool read for itself.
+//! Complete listings of each family that a server declares: every page, each element read for
+//! itself.
 
 use std::{collections::HashSet, sync::Arc};
 
+use bytes::Bytes;
 use tower::Service;
 
 use super::Watcher;
 use crate::{
     dialect::south,
     error::{Code, Error},
-    json::{Kind, Value},
+    json::{Doc, Kind, Value},
     mcp::Family,
     model::reply::{Final, Reply},
-    registry::{Definition, read_definition},
+    registry::{Definition, DefinitionFault, Entry, read_definition, read_entry, without_marks},
     stack::stage::{Era, Routed, SouthRequest},
 };
 
 /// Pages of one listing; a server that pages on is stopped here.
 const PAGES_MAX: usize = 1_000;
-/// Tools of one upstream.
-const TOOLS_MAX: usize = 20_000;
+/// Elements of one listing.
+const ELEMENTS_MAX: usize = 20_000;
 
 /// What a listing brought.
+pub(super) enum Elements {
+    Tools(Vec<Arc<Definition>>),
+    Others(Vec<Arc<Entry>>),
+}
+
 pub(super) struct Listed {
-    pub definitions: Vec<Arc<Definition>>,
-    /// Tools that were left out, and why.
+    pub elements: Elements,
+    /// What was left out or changed, and why.
     pub faults: Vec<String>,
 }
 
 impl<S> Watcher<S>
 where
-    S: Service<Routed, Response = Reply, Error = Error> + Clone + Send,
+    S: Service<Routed, Response = Reply, Error = Error> + Clone + Send + Sync,
     S::Future: Send,
 {
-    pub(super) async fn list(&mut self) -> Result<Listed, Error> {
-        let known = self.upstream.era();
-        let era = self.era().await?;
-        match self.pages().await {
-            Ok(listed) => Ok(listed),
-            Err(error) => {
-                // What was believed of the server may be what is wrong.
-                self.upstream.set_era(None);
-                if known.is_none() && era == Era::Legacy {
-                    return Err(self.diagnose(error).await);
-                }
-                // Calls go on in the era that served so far, until a new probe says otherwise.
-                if known.is_some() && !changed_its_mind(&error) {
-                    self.upstream.set_era(known);
-                }
-                Err(error)
-            }
-        }
-    }
-
-    async fn pages(&mut self) -> Result<Listed, Error> {
-        let mut listed = Listed { definitions: Vec::new(), faults: Vec::new() };
-        let mut names = HashSet::new();
+    /// Every page of a family's listing.
+    pub(super) async fn pages(&self, family: Family) -> Result<Listed, Error> {
+        let mut reading = Reading::new(family, self.upstream.era() != Some(Era::Lite));
         let mut cursors: HashSet<Box<str>> = HashSet::new();
         let mut cursor: Option<Box<str>> = None;
         for _ in 0..PAGES_MAX {
-            let page = match self
-                .ask(SouthRequest::List { family: Family::Tools, cursor: cursor.clone() })
-                .await?
-            {
+            let request = SouthRequest::List { family, cursor: cursor.take() };
+            let page = match self.ask(request).await? {
                 Final::Result(body) => body.raw,
-                Final::Error(error) => return Err(self.refused(error.code)),
+                Final::Error(error) => return Err(self.refused(family, error.code)),
             };
             let doc = south::read_page(page)?;
-            let tools = doc.root().get("tools").filter(|tools| tools.kind() == Kind::Array);
-            let tools = tools.ok_or_else(|| self.malformed("a listing without `tools`"))?;
-            for tool in tools.elements() {
-                match read_definition(tool) {
-                    Ok(definition) if names.insert(definition.name.clone()) => {
-                        listed.definitions.push(Arc::new(definition));
-                    }
-                    Ok(definition) => {
-                        listed.faults.push(format!("tool `{}` is listed twice", definition.name));
-                    }
-                    Err(fault) => listed.faults.push(fault.to_string()),
-                }
-                if listed.definitions.len() > TOOLS_MAX {
-                    return Err(self.malformed("more tools than the gateway keeps"));
-                }
+            let list = doc.root().get(family.member()).filter(|list| list.kind() == Kind::Array);
+            let Some(list) = list else {
+                return Err(self.malformed(&format!("a listing without `{}`", family.member())));
+            };
+            for element in list.elements() {
+                reading.read(element);
+            }
+            if reading.len() > ELEMENTS_MAX {
+                let what = format!("more `{}` than the gateway keeps", family.member());
+                return Err(self.malformed(&what));
             }
             let next = doc.root().get("nextCursor").and_then(Value::as_str);
-            let Some(next) = next else { return Ok(listed) };
+            let Some(next) = next else { return Ok(reading.listed) };
             let next: Box<str> = next.into();
             // A cursor that comes again leads in a circle: what it would bring is known.
             if !cursors.insert(next.clone()) {
-                listed.faults.push("its pages lead in a circle; what came before is used".into());
-                return Ok(listed);
+                let fault = "its pages lead in a circle; what came before is used";
+                reading.listed.faults.push(format!("`{}`: {fault}", family.member()));
+                return Ok(reading.listed);
             }
             cursor = Some(next);
         }
         Err(self.malformed("more pages than the gateway reads"))
     }
 
-    fn refused(&self, code: i64) -> Error {
-        let message =
-            format!("`{}` refused to list its tools (JSON-RPC error {code})", self.upstream.name);
+    fn refused(&self, family: Family, code: i64) -> Error {
+        let (name, member) = (&self.upstream.name, family.member());
+        let message = format!("`{name}` refused to list its `{member}` (JSON-RPC error {code})");
         Error::new(Code::ExternalServiceError, message).with_kind("rpc_error").from_upstream()
     }
 
@@ -107,8 +88,126 @@ where
     }
 }
 
-/// Whether a failure says that the server speaks otherwise than before, not merely that it is
-/// away.
-fn changed_its_mind(error: &Error) -> bool {
-    matches!(error.kind(), Some("malformed" | "rpc_error" | "400" | "404" | "405" | "415"))
+/// A listing as far as it has been read.
+struct Reading {
+    family: Family,
+    /// Calls of its tools carry headers, so that a wrong mark makes a tool unusable.
+    headers: bool,
+    names: HashSet<Arc<str>>,
+    listed: Listed,
+}
+
+impl Reading {
+    fn new(family: Family, headers: bool) -> Self {
+        let elements = match family {
+            Family::Tools => Elements::Tools(Vec::new()),
+            Family::Prompts | Family::Resources | Family::Templates => Elements::Others(Vec::new()),
+        };
+        let listed = Listed { elements, faults: Vec::new() };
+        Self { family, headers, names: HashSet::new(), listed }
+    }
+
+    fn len(&self) -> usize {
+        match &self.listed.elements {
+            Elements::Tools(tools) => tools.len(),
+            Elements::Others(others) => others.len(),
+        }
+    }
+
+    /// Takes one element; one that cannot be read costs only itself.
+    fn read(&mut self, element: Value<'_>) {
+        let result = match &mut self.listed.elements {
+            Elements::Tools(tools) => read_tool(element, self.headers, &mut self.listed.faults)
+                .map(|tool| {
+                    let name = tool.name.clone();
+                    let new = self.names.insert(name.clone());
+                    if new {
+                        tools.push(Arc::new(tool));
+                    }
+                    (new, name)
+                }),
+            Elements::Others(others) => read_entry(self.family, element).map(|entry| {
+                let own = entry.own.clone();
+                let new = self.names.insert(own.clone());
+                if new {
+                    others.push(Arc::new(entry));
+                }
+                (new, own)
+            }),
+        };
+        match result {
+            Ok((true, _)) => {}
+            Ok((false, name)) => {
+                let member = self.family.member();
+                let shown: String = name.chars().take(128).collect();
+                self.listed.faults.push(format!("`{shown}` stands twice in `{member}`"));
+            }
+            Err(fault) => self.listed.faults.push(fault.to_string()),
+        }
+    }
+}
+
+/// A tool. Where its calls carry no headers, wrong marks are taken out of it: clients of the
+/// gateway, which do send headers, must not see them.
+fn read_tool(
+    element: Value<'_>,
+    headers: bool,
+    faults: &mut Vec<String>,
+) -> Result<Definition, DefinitionFault> {
+    match read_definition(element) {
+        Err(DefinitionFault::Mark(name, fault)) if !headers => {
+            faults.push(format!("the marks for headers are taken out of tool `{name}`: {fault}"));
+            let plain: Bytes = without_marks(element);
+            let limits = crate::json::Limits {
+                depth: usize::MAX,
+                duplicates: crate::json::Duplicates::Allow,
+                outline: 2,
+            };
+            let doc = Doc::parse(plain, &limits).map_err(|_| DefinitionFault::NotAnObject)?;
+            read_definition(doc.root())
+        }
+        other => other,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::json::{Duplicates, Limits};
+
+    fn read(family: Family, headers: bool, elements: &str) -> (Vec<String>, usize) {
+        let limits = Limits { depth: 64, duplicates: Duplicates::Allow, outline: 2 };
+        let doc = Doc::parse(Bytes::copy_from_slice(elements.as_bytes()), &limits).unwrap();
+        let mut reading = Reading::new(family, headers);
+        for element in doc.root().elements() {
+            reading.read(element);
+        }
+        let names = match reading.listed.elements {
+            Elements::Tools(tools) => tools.iter().map(|tool| tool.name.to_string()).collect(),
+            Elements::Others(others) => others.iter().map(|other| other.own.to_string()).collect(),
+        };
+        (names, reading.listed.faults.len())
+    }
+
+    #[test]
+    fn what_cannot_be_read_costs_only_itself() {
+        for (family, key) in [
+            (Family::Tools, "name"),
+            (Family::Prompts, "name"),
+            (Family::Resources, "uri"),
+            (Family::Templates, "uriTemplate"),
+        ] {
+            let listing = format!(
+                r#"[7,{{}},{{"{key}":7}},{{"{key}":""}},{{"{key}":"a"}},{{"{key}":"a","x":1}},{{"{key}":"b"}}]"#
+            );
+            assert_eq!(read(family, true, &listing), (vec!["a".into(), "b".into()], 5), "{key}");
+        }
+    }
+
+    #[test]
+    fn a_wrong_mark_costs_the_tool_only_where_headers_are_sent() {
+        let listing = r#"[{"name":"a","inputSchema":{"properties":{"n":{"type":"number","x-mcp-header":"N"}}}}]"#;
+        assert_eq!(read(Family::Tools, true, listing), (vec![], 1));
+        assert_eq!(read(Family::Tools, false, listing), (vec!["a".into()], 1));
+    }
 }

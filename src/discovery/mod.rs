@@ -9,9 +9,11 @@ mod probe;
 
 use std::{collections::HashSet, sync::Arc, time::Duration};
 
+use futures_util::{StreamExt, stream::FuturesUnordered};
 use rand::RngExt;
 use tower::Service;
 
+use self::listing::{Elements, Listed};
 use crate::{
     error::Error,
     mcp::Family,
@@ -21,7 +23,7 @@ use crate::{
         reply::{Content, Event, Final, Reply},
         trace::TraceContext,
     },
-    registry::Registry,
+    registry::{Change, Registry},
     stack::stage::{Era, Routed, SouthRequest, Upstream},
 };
 
@@ -41,6 +43,15 @@ pub struct Watcher<S> {
     pub closing: Arc<dyn Closing>,
 }
 
+/// What was logged already, so that it is said once and not at each poll.
+#[derive(Default)]
+struct Told {
+    /// Of single elements.
+    faults: HashSet<String>,
+    /// Families whose listing failed the last time.
+    failing: HashSet<Family>,
+}
+
 /// The first waits after a failure; then the interval.
 const RETRY: [Duration; 4] = [
     Duration::from_millis(500),
@@ -51,23 +62,21 @@ const RETRY: [Duration; 4] = [
 
 impl<S> Watcher<S>
 where
-    S: Service<Routed, Response = Reply, Error = Error> + Clone + Send,
+    S: Service<Routed, Response = Reply, Error = Error> + Clone + Send + Sync,
     S::Future: Send,
 {
     /// Lists, waits and lists again, until it is dropped.
-    pub async fn run(mut self) {
+    pub async fn run(self) {
         let mut failures = 0;
         let mut follow = follow::Follow::default();
-        // What was said of single tools, so that it is said once and not at each poll.
-        let mut told = HashSet::new();
+        let mut told = Told::default();
         loop {
-            match self.list().await {
-                Ok(listing) => {
+            match self.look(&mut told).await {
+                Ok(()) => {
                     if failures > 0 {
                         tracing::info!(upstream.name = %self.upstream.name, "listed again");
                     }
                     failures = 0;
-                    self.take(listing, &mut told);
                 }
                 Err(error) => {
                     self.failed(&error, failures == 0);
@@ -79,14 +88,83 @@ where
         }
     }
 
-    fn take(&self, listing: listing::Listed, told: &mut HashSet<String>) {
-        let name = &self.upstream.name;
-        for fault in listing.faults {
-            if told.insert(fault.clone()) {
-                tracing::warn!(upstream.name = %name, "a listed tool is left out: {fault}");
+    /// One look at everything that the server declares. It is a failure where nothing at all
+    /// could be listed; one family that fails keeps its last good listing.
+    async fn look(&self, told: &mut Told) -> Result<(), Error> {
+        let known = self.upstream.era();
+        let (era, error) = match self.learn().await {
+            Ok(era) => {
+                self.declared();
+                match self.list(told).await {
+                    None => return Ok(()),
+                    Some(error) => (era, error),
+                }
+            }
+            Err(error) => match self.upstream.era() {
+                Some(era) => (era, error),
+                None => return Err(error),
+            },
+        };
+        // What was believed of the server may be what is wrong.
+        self.upstream.set_era(None);
+        if known.is_none() && era == Era::Legacy {
+            return Err(self.diagnose(error).await);
+        }
+        // Calls go on in the era that served so far, until a new probe says otherwise.
+        if known.is_some() && !changed_its_mind(&error) {
+            self.upstream.set_era(known);
+        }
+        Err(error)
+    }
+
+    /// Lists each family that is declared, all at once; says what went wrong where all did.
+    async fn list(&self, told: &mut Told) -> Option<Error> {
+        let served = self.upstream.served();
+        let declared = Family::ALL.into_iter().filter(|f| served.contains(f.capability()));
+        let mut listings: FuturesUnordered<_> =
+            declared.map(|family| async move { (family, self.pages(family).await) }).collect();
+        let (mut good, mut failed) = (listings.is_empty(), Vec::new());
+        while let Some((family, listing)) = listings.next().await {
+            match listing {
+                Ok(listing) => {
+                    good = true;
+                    self.take(family, listing, told);
+                }
+                Err(error) => failed.push((family, error)),
             }
         }
-        let change = self.registry.listed(name, listing.definitions);
+        if !good {
+            return failed.into_iter().next().map(|(_, error)| error);
+        }
+        for (family, error) in failed {
+            self.failed_family(family, &error, told);
+        }
+        None
+    }
+
+    /// Tells the registry what the server declares.
+    fn declared(&self) {
+        let (name, upstream) = (&self.upstream.name, &self.upstream);
+        if self.registry.declared(name, upstream.served(), upstream.instructions()) {
+            (self.on_change)();
+        }
+    }
+
+    fn take(&self, family: Family, listing: Listed, told: &mut Told) {
+        let name = &self.upstream.name;
+        told.failing.remove(&family);
+        for fault in listing.faults {
+            if told.faults.insert(fault.clone()) {
+                tracing::warn!(upstream.name = %name, "of what is listed: {fault}");
+            }
+        }
+        let change = match listing.elements {
+            Elements::Tools(definitions) => self.registry.listed(name, definitions),
+            Elements::Others(entries) => {
+                let changed = self.registry.listed_items(name, family, entries);
+                Change { changed, drifted: Vec::new() }
+            }
+        };
         for drift in &change.drifted {
             tracing::warn!(
                 upstream.name = %name,
@@ -98,12 +176,13 @@ where
             tracing::info!(
                 upstream.name = %name,
                 era = self.upstream.era().map_or("unknown", Era::as_str),
-                "the tools have changed"
+                "the {} have changed", family.member()
             );
             (self.on_change)();
         }
     }
 
+    /// Nothing of the server could be listed.
     fn failed(&self, error: &Error, first: bool) {
         let name = &self.upstream.name;
         let why = error.message();
@@ -112,7 +191,25 @@ where
         } else {
             tracing::debug!(upstream.name = %name, "listing failed again: {why}");
         }
-        if self.registry.failed(name, Family::Tools, why) {
+        let mut news = false;
+        for family in Family::ALL {
+            news |= self.registry.failed(name, family, why);
+        }
+        if news {
+            (self.on_change)();
+        }
+    }
+
+    /// One family of the server could not be listed.
+    fn failed_family(&self, family: Family, error: &Error, told: &mut Told) {
+        let name = &self.upstream.name;
+        let (what, why) = (family.list_method().as_str(), error.message());
+        if told.failing.insert(family) {
+            tracing::warn!(upstream.name = %name, "{what} failed: {why}");
+        } else {
+            tracing::debug!(upstream.name = %name, "{what} failed again: {why}");
+        }
+        if self.registry.failed(name, family, why) {
             (self.on_change)();
         }
     }
@@ -127,11 +224,11 @@ where
     }
 
     /// One request of the gateway's own, and its one answer.
-    async fn ask(&mut self, request: SouthRequest) -> Result<Final, Error> {
+    async fn ask(&self, request: SouthRequest) -> Result<Final, Error> {
         match self.send(request).await?.content {
             Content::Final(end) => Ok(end),
             Content::Stream(mut events) => loop {
-                match futures_util::StreamExt::next(&mut events).await {
+                match events.next().await {
                     Some(Event::Notification(_) | Event::Question(_)) => {}
                     Some(Event::End(end)) => return end,
                     None => return Err(no_answer()),
@@ -141,7 +238,7 @@ where
         }
     }
 
-    async fn send(&mut self, request: SouthRequest) -> Result<Reply, Error> {
+    async fn send(&self, request: SouthRequest) -> Result<Reply, Error> {
         let trace = TraceContext {
             trace_id: rand::random(),
             span_id: rand::random(),
@@ -161,9 +258,16 @@ where
             refusals: Vec::new(),
             headers: Arc::default(),
         };
-        std::future::poll_fn(|cx| self.service.poll_ready(cx)).await?;
-        self.service.call(routed).await
+        let mut service = self.service.clone();
+        std::future::poll_fn(|cx| service.poll_ready(cx)).await?;
+        service.call(routed).await
     }
+}
+
+/// Whether a failure says that the server speaks otherwise than before, not merely that it is
+/// away.
+fn changed_its_mind(error: &Error) -> bool {
+    matches!(error.kind(), Some("malformed" | "rpc_error" | "400" | "404" | "405" | "415"))
 }
 
 fn no_answer() -> Error {

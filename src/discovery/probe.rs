@@ -5,9 +5,10 @@ use tower::Service;
 
 use super::Watcher;
 use crate::{
+    dialect::declared,
     error::{Code, Error},
     json::{self, Doc, Value},
-    mcp::{Family, Version, rpc},
+    mcp::{Family, Served, Version, rpc},
     model::{
         reply::{Final, Reply, RpcError},
         server::DialectKind,
@@ -17,29 +18,68 @@ use crate::{
 
 impl<S> Watcher<S>
 where
-    S: Service<Routed, Response = Reply, Error = Error> + Clone + Send,
+    S: Service<Routed, Response = Reply, Error = Error> + Clone + Send + Sync,
     S::Future: Send,
 {
     /// The era of the upstream: as configured, as remembered, or as its answer to
     /// `server/discover` shows it. Never a call that acts: an old server might run it.
-    pub(super) async fn era(&mut self) -> Result<Era, Error> {
-        if let Some(era) = self.upstream.era() {
-            return Ok(era);
-        }
-        let era = match (self.upstream.dialect, self.upstream.pinned) {
-            (DialectKind::McpLite, _) => Era::Lite,
-            (_, Some(version)) if version.is_modern() => Era::Modern(version),
-            (_, Some(_)) => Era::Legacy,
-            (DialectKind::Auto | DialectKind::StreamableHttp, None) => self.probe().await?,
+    ///
+    /// What the server declares that it serves is known when this returns.
+    pub(super) async fn learn(&self) -> Result<Era, Error> {
+        let (era, heard) = match (self.upstream.era(), self.upstream.dialect, self.upstream.pinned)
+        {
+            (Some(era), ..) => (era, false),
+            (None, DialectKind::McpLite, _) => (Era::Lite, false),
+            (None, _, Some(version)) if version.is_modern() => (Era::Modern(version), false),
+            (None, _, Some(_)) => (Era::Legacy, false),
+            (None, DialectKind::Auto | DialectKind::StreamableHttp, None) => {
+                let era = self.probe().await?;
+                (era, matches!(era, Era::Modern(_)))
+            }
         };
         self.upstream.set_era(Some(era));
+        match era {
+            // There is nothing else in this dialect.
+            Era::Lite => self.upstream.set_served(Served::TOOLS),
+            Era::Modern(_) if !heard => self.hear().await?,
+            // The answer to `initialize` says it, and the session's layer reads that.
+            Era::Legacy if self.upstream.served().is_empty() => {
+                self.ask(SouthRequest::Probe).await?;
+            }
+            Era::Modern(_) | Era::Legacy => {}
+        }
         Ok(era)
     }
 
-    async fn probe(&mut self) -> Result<Era, Error> {
+    /// Asks a stateless server again what it declares; what it said before stands where it does
+    /// not answer, and its listings will tell the trouble.
+    async fn hear(&self) -> Result<(), Error> {
+        let unheard = self.upstream.served().is_empty();
+        match self.ask(SouthRequest::Probe).await {
+            Ok(Final::Result(body)) => self.take_declared(&body.raw),
+            Err(error) if unheard => return Err(error),
+            Ok(Final::Error(_)) if unheard => self.upstream.set_served(Served::TOOLS),
+            Ok(Final::Error(_)) | Err(_) => {}
+        }
+        Ok(())
+    }
+
+    fn take_declared(&self, result: &Bytes) {
+        let limits = json::Limits { depth: 512, duplicates: json::Duplicates::Allow, outline: 2 };
+        if let Ok(doc) = Doc::parse(result.clone(), &limits) {
+            let declared = declared::read(doc.root());
+            self.upstream.set_served(declared.served);
+            self.upstream.set_instructions(declared.instructions);
+        }
+    }
+
+    async fn probe(&self) -> Result<Era, Error> {
         match self.ask(SouthRequest::Probe).await {
             Ok(Final::Result(body)) => match supported(&body.raw, "supportedVersions") {
-                Some(true) => Ok(Era::Modern(Version::LATEST)),
+                Some(true) => {
+                    self.take_declared(&body.raw);
+                    Ok(Era::Modern(Version::LATEST))
+                }
                 Some(false) => Err(self.no_common_version()),
                 None => Ok(Era::Legacy),
             },
@@ -55,13 +95,21 @@ where
         match i32::try_from(error.code).unwrap_or_default() {
             rpc::UNSUPPORTED_VERSION => {
                 match error.data.as_ref().and_then(|data| supported(data, "supported")) {
-                    Some(true) => Ok(Era::Modern(Version::LATEST)),
+                    Some(true) => self.heard_of(Version::LATEST),
                     _ => Err(self.no_common_version()),
                 }
             }
-            rpc::HEADER_MISMATCH | rpc::MISSING_CAPABILITY => Ok(Era::Modern(Version::LATEST)),
+            rpc::HEADER_MISMATCH | rpc::MISSING_CAPABILITY => self.heard_of(Version::LATEST),
             _ => Ok(Era::Legacy),
         }
+    }
+
+    /// A stateless server that does not answer `server/discover` as it must.
+    fn heard_of(&self, version: Version) -> Result<Era, Error> {
+        if self.upstream.served().is_empty() {
+            self.upstream.set_served(Served::TOOLS);
+        }
+        Ok(Era::Modern(version))
     }
 
     fn no_common_version(&self) -> Error {
@@ -71,7 +119,7 @@ where
 
     /// Why an endpoint that speaks no MCP was taken for one: a provider's REST form is told by
     /// its name.
-    pub(super) async fn diagnose(&mut self, error: Error) -> Error {
+    pub(super) async fn diagnose(&self, error: Error) -> Error {
         if self.upstream.dialect == DialectKind::McpLite || !answered(&error) {
             return error;
         }

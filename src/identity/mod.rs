@@ -4,6 +4,7 @@
 //! it is held against was read from the configuration by the application.
 
 pub mod api_key;
+pub mod cursor;
 pub mod seal;
 pub mod session;
 pub mod sso;

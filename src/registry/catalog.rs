@@ -253,10 +253,18 @@ impl Catalog {
             .fold(unheard, |served, section| served | section.served.unwrap_or(Served::TOOLS))
     }
 
-    /// Whether there is an upstream on the surface that was not yet heard at all.
-    pub fn unheard(&self, surface: &Surface) -> bool {
-        self.sections_of(surface)
-            .any(|section| section.served.is_none() && *section.overall() == Listing::Pending)
+    /// The upstreams of a surface whose first listing of a family has not ended; without a
+    /// family those that nobody has heard at all.
+    pub fn pending<'a>(
+        &'a self,
+        surface: &'a Surface,
+        family: Option<Family>,
+    ) -> impl Iterator<Item = &'a UpstreamName> {
+        let is = move |section: &Section| match family {
+            Some(family) => *section.listing(family) == Listing::Pending,
+            None => section.served.is_none() && *section.overall() == Listing::Pending,
+        };
+        self.sections_of(surface).filter(move |section| is(section)).map(|section| &section.name)
     }
 
     /// What a surface's one upstream tells those who use it; the aggregate has nothing to say.
@@ -279,7 +287,7 @@ impl Catalog {
 
     /// How far the gateway got with one family of an upstream.
     pub fn listing_of(&self, upstream: &UpstreamName, family: Family) -> Option<&Listing> {
-        self.section(upstream).map(|section| &section.listings[family as usize])
+        self.section(upstream).map(|section| section.listing(family))
     }
 
     /// The upstreams of a surface and how far the gateway got with each.
@@ -296,8 +304,7 @@ impl Catalog {
         surface: &'a Surface,
         family: Family,
     ) -> impl Iterator<Item = (&'a UpstreamName, &'a Listing)> {
-        self.sections_of(surface)
-            .map(move |section| (&section.name, &section.listings[family as usize]))
+        self.sections_of(surface).map(move |section| (&section.name, section.listing(family)))
     }
 
     /// The upstream that a name on the aggregate would belong to, were its tools known. Only for
@@ -329,15 +336,27 @@ impl Catalog {
 // === impl Section ===
 
 impl Section {
-    /// Of all families together.
+    /// Whether the upstream has the family, as far as anybody knows.
+    fn declares(&self, family: Family) -> bool {
+        self.served.is_none_or(|served| served.contains(family.capability()))
+    }
+
+    /// What is not declared is listed: there is nothing to wait for.
+    fn listing(&self, family: Family) -> &Listing {
+        static LISTED: Listing = Listing::Listed;
+        if self.declares(family) { &self.listings[family as usize] } else { &LISTED }
+    }
+
+    /// Of all families together that the upstream declares.
     fn overall(&self) -> &Listing {
         let [tools, ..] = &self.listings;
-        let mut listings = self.listings.iter();
-        listings
-            .clone()
-            .find(|listing| **listing == Listing::Listed)
-            .or_else(|| listings.find(|listing| **listing == Listing::Pending))
-            .unwrap_or(tools)
+        let declared =
+            |family: &Family| self.served.is_none_or(|served| served.contains(family.capability()));
+        let of = |family: Family| &self.listings[family as usize];
+        let mut listings = Family::ALL.into_iter().filter(declared).map(of);
+        let mut again = listings.clone();
+        let pending = listings.find(|listing| **listing == Listing::Pending);
+        pending.or_else(|| again.find(|listing| **listing == Listing::Listed)).unwrap_or(tools)
     }
 }
 

@@ -22,7 +22,7 @@ pub use definition::{Definition, DefinitionFault, Entry, read_definition, read_e
 pub use item::{Item, Tool};
 pub use key_argument::{KEY_ARGUMENT, take_key_argument, with_key_argument};
 pub use names::{NAME_MAX, Names};
-pub use param_header::{MarkFault, MarkedArguments, ParamHeader};
+pub use param_header::{MarkFault, MarkedArguments, ParamHeader, without_marks};
 pub use schema::{ArgumentSchema, Mismatch, SchemaFault};
 
 use crate::{
@@ -175,6 +175,8 @@ impl Server {
 impl Known {
     /// Notes that a family is listed; says whether that is news.
     fn now_listed(&mut self, family: Family) -> bool {
+        // What is listed is served, also where nobody said so before.
+        self.served.get_or_insert(family.capability());
         std::mem::replace(&mut self.listings[family as usize], Listing::Listed) != Listing::Listed
     }
 

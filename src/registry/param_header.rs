@@ -16,6 +16,57 @@ const PREFIX: &str = "mcp-param-";
 /// Members of a schema that hold data, not schemas.
 const DATA: [&str; 4] = ["const", "default", "enum", "examples"];
 
+/// What is rewritten here was read before.
+const LIMITS: json::Limits =
+    json::Limits { depth: usize::MAX, duplicates: json::Duplicates::Allow, outline: 3 };
+
+/// A definition whose schema bears no marks: for servers to which no header goes.
+pub fn without_marks(definition: Value<'_>) -> Bytes {
+    let mut out = Vec::with_capacity(definition.raw().len());
+    let Some(schema) = definition.get("inputSchema") else { return definition.bytes() };
+    let (start, end) = (schema.offset() - definition.offset(), schema.raw().len());
+    let raw = definition.raw();
+    out.extend_from_slice(raw.get(..start).unwrap_or_default());
+    write_unmarked(&mut out, schema, true);
+    out.extend_from_slice(raw.get(start + end..).unwrap_or_default());
+    out.into()
+}
+
+/// `schema`: the value is a schema, or a list of them, and not a mapping of names to schemas.
+fn write_unmarked(out: &mut Vec<u8>, value: Value<'_>, schema: bool) {
+    let separate = |out: &mut Vec<u8>, number: usize| {
+        if number > 0 {
+            out.push(b',');
+        }
+    };
+    match value.kind() {
+        Kind::Object => {
+            out.push(b'{');
+            let members = value.members().filter(|(key, _)| !schema || !key.is(MARK));
+            for (number, (key, member)) in members.enumerate() {
+                separate(out, number);
+                out.push(b'"');
+                out.extend_from_slice(key.raw());
+                out.extend_from_slice(b"\":");
+                match &*key.unescaped() {
+                    name if schema && DATA.contains(&name) => out.extend_from_slice(member.raw()),
+                    name => write_unmarked(out, member, !schema || name != "properties"),
+                }
+            }
+            out.push(b'}');
+        }
+        Kind::Array => {
+            out.push(b'[');
+            for (number, element) in value.elements().enumerate() {
+                separate(out, number);
+                write_unmarked(out, element, schema);
+            }
+            out.push(b']');
+        }
+        _ => out.extend_from_slice(value.raw()),
+    }
+}
+
 /// An argument that has a header.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ParamHeader {
@@ -103,9 +154,7 @@ pub struct MarkedArguments(Option<Doc>);
 impl MarkedArguments {
     /// Arguments that are known to be a JSON object, or are absent.
     pub fn read(arguments: Option<&Bytes>) -> Self {
-        let limits =
-            json::Limits { depth: usize::MAX, duplicates: json::Duplicates::Allow, outline: 2 };
-        Self(arguments.and_then(|arguments| Doc::parse(arguments.clone(), &limits).ok()))
+        Self(arguments.and_then(|arguments| Doc::parse(arguments.clone(), &LIMITS).ok()))
     }
 
     /// What the header says of the argument: unencoded text. `None` for one that is absent or
@@ -203,6 +252,25 @@ mod tests {
         // A property of that name, and data that looks like a mark, are none.
         assert_eq!(marks(r#"{"properties":{"x-mcp-header":{"type":"string"}}}"#), Ok(vec![]));
         assert_eq!(marks(r#"{"default":{"x-mcp-header":"A"}}"#), Ok(vec![]));
+    }
+
+    #[test]
+    fn marks_are_taken_out_and_nothing_else_is() {
+        let limits = json::Limits { depth: 64, duplicates: json::Duplicates::Allow, outline: 1 };
+        for (marked, plain) in [
+            (
+                r#"{"name":"t","inputSchema":{"type":"object","properties":{"a":{"type":"number","x-mcp-header":"A"},"x-mcp-header":{"type":"string"}},"x-mcp-header":1},"y":1.0}"#,
+                r#"{"name":"t","inputSchema":{"type":"object","properties":{"a":{"type":"number"},"x-mcp-header":{"type":"string"}}},"y":1.0}"#,
+            ),
+            (
+                r#"{"inputSchema":{"default":{"x-mcp-header":"A"},"anyOf":[{"x-mcp-header":"A","b":[1]}]}}"#,
+                r#"{"inputSchema":{"default":{"x-mcp-header":"A"},"anyOf":[{"b":[1]}]}}"#,
+            ),
+            (r#"{"x-mcp-header":"A"}"#, r#"{"x-mcp-header":"A"}"#),
+        ] {
+            let doc = Doc::parse(Bytes::from(marked), &limits).unwrap();
+            assert_eq!(without_marks(doc.root()), plain);
+        }
     }
 
     #[test]

@@ -267,13 +267,8 @@ impl ListenLayer {
     }
 
     fn set_level(&self, permitted: &Permitted, level: LogLevel) -> Result<Reply, Error> {
-        let Permitted { call, world, .. } = permitted;
-        let on_surface = |upstream: &&Arc<Upstream>| match &call.surface {
-            Surface::Aggregate => true,
-            Surface::Upstream(name) => upstream.name == *name,
-        };
-        let logs = self.upstreams.iter().filter(on_surface).any(|upstream| logs(upstream));
-        if !logs && !world.catalog.unheard(&call.surface) {
+        let call = &permitted.call;
+        if !permitted.world.catalog.served(&call.surface).contains(Served::LOGGING) {
             return Err(unserved(Method::SetLevel));
         }
         self.state(call)?.set_level(level);
@@ -293,15 +288,6 @@ fn offered(world: &World, surface: &Surface) -> Wanted {
         tools: served.contains(Served::TOOLS),
         prompts: served.contains(Served::PROMPTS),
         resources: served.contains(Served::RESOURCES),
-    }
-}
-
-/// A server that logs: in 2026-07-28 each request says whether it wants that.
-fn logs(upstream: &Upstream) -> bool {
-    match upstream.era() {
-        Some(Era::Modern(_)) => true,
-        Some(Era::Legacy) => upstream.served().contains(Served::LOGGING),
-        Some(Era::Lite) | None => false,
     }
 }
 

@@ -48,7 +48,7 @@ use self::{
     respond::{RespondLayer, ToolsCallErrors},
     route::RouteLayer,
     session::{SessionLayer, Sessions},
-    stage::{Routed, Upstreams, Worlds},
+    stage::{ListConfig, Routed, Upstreams, Worlds},
     translate::{
         Cancels, Streams,
         northbound::{Known, NorthboundConfig, NorthboundLayer},
@@ -63,7 +63,8 @@ use crate::{
     error::Error,
     idempotency::Replays,
     identity::{
-        api_key::Callers, session::Sessions as ClientSessions, sso::Directory, state::States,
+        api_key::Callers, cursor::Cursors, session::Sessions as ClientSessions, sso::Directory,
+        state::States,
     },
     limit::Limiter,
     model::reply::Reply,
@@ -81,6 +82,7 @@ pub struct Engines {
     pub client_sessions: Arc<ClientSessions>,
     /// Of servers that asked something, on its way through clients.
     pub states: Arc<States>,
+    pub cursors: Arc<Cursors>,
     pub cancels: Arc<Cancels>,
     pub worlds: Arc<Worlds>,
     pub upstreams: Upstreams,
@@ -98,6 +100,7 @@ pub struct Engines {
     /// Answers that a client can take up again.
     pub streams: Arc<Streams>,
     pub northbound: NorthboundConfig,
+    pub lists: ListConfig,
     pub tools_call_errors: ToolsCallErrors,
 }
 
@@ -125,7 +128,8 @@ where
     let bottom = lower(e, terminal);
     // From the inside out. A server's own state leaves the gateway sealed and comes back opened.
     let stack = ContinuationLayer::new(e.states.clone(), e.clock.clone()).layer(bottom);
-    let stack = RouteLayer::new(e.upstreams.clone()).layer(stack);
+    let stack = RouteLayer::new(e.upstreams.clone(), e.cursors.clone(), e.lists, e.clock.clone())
+        .layer(stack);
     // What a client sets up here concerns no upstream's answer.
     let stack = ListenLayer::new(e.notices.clone(), e.client_states.clone(), e.upstreams.clone())
         .layer(stack);
@@ -138,7 +142,7 @@ where
     // Wrong arguments cost no quota: whoever repairs them can try again.
     let stack = ValidateLayer::new(e.keys.clone()).layer(stack);
     // Nothing below runs for a call that is not permitted.
-    let stack = PolicyLayer::new(e.worlds.clone(), e.upstreams.clone()).layer(stack);
+    let stack = PolicyLayer::new(e.worlds.clone(), e.upstreams.clone(), e.lists.wait).layer(stack);
     // From bytes to a call: needs to know the caller, whose session it may be.
     let stack = NorthboundLayer::new(
         e.northbound.clone(),

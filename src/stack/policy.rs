@@ -17,11 +17,12 @@ use tower::{Layer, Service};
 use super::stage::{BoxFuture, Permitted, Upstreams, World, Worlds};
 use crate::{
     error::{Code, Error},
-    mcp::rpc,
+    mcp::{Family, rpc},
     model::{
         call::{Call, Request, Surface},
         exchange::DecisionKind,
         reply::Reply,
+        server::UpstreamName,
     },
     policy::{ItemIndex, View},
     registry::{Listing, Tool},
@@ -32,11 +33,13 @@ use crate::{
 pub struct PolicyLayer {
     worlds: Arc<Worlds>,
     upstreams: Upstreams,
+    /// How long a call waits for first listings, all of them together.
+    wait: Duration,
 }
 
 impl PolicyLayer {
-    pub fn new(worlds: Arc<Worlds>, upstreams: Upstreams) -> Self {
-        Self { worlds, upstreams }
+    pub fn new(worlds: Arc<Worlds>, upstreams: Upstreams, wait: Duration) -> Self {
+        Self { worlds, upstreams, wait }
     }
 }
 
@@ -95,37 +98,40 @@ where
 
 /// Whether the call's answer depends on a listing whose first attempt is still under way.
 fn must_wait(world: &World, call: &Call) -> bool {
-    let pending = |surface: &Surface| {
-        world.catalog.listings(surface).any(|(_, listing)| *listing == Listing::Pending)
-    };
-    match &call.request {
-        Request::List { .. } => pending(&call.surface),
+    pending(world, call).next().is_some()
+}
+
+/// The upstreams on whose first listing the call's answer depends.
+fn pending<'a>(world: &'a World, call: &'a Call) -> impl Iterator<Item = &'a UpstreamName> {
+    let catalog = &world.catalog;
+    let family = match &call.request {
+        Request::List { family, .. } => Some(Some(*family)),
         Request::CallTool(tool) => {
-            world.catalog.resolve(&call.surface, &tool.name).is_none() && pending(&call.surface)
+            catalog.resolve(&call.surface, &tool.name).is_none().then_some(Some(Family::Tools))
         }
-        _ => false,
-    }
+        // What is declared now is all that a client will ever ask for.
+        Request::Initialize { .. } | Request::Discover => Some(None),
+        _ => None,
+    };
+    family.into_iter().flat_map(move |family| catalog.pending(&call.surface, family))
 }
 
 impl PolicyLayer {
     /// Waits until the listings that the call needs have ended, each within its upstream's
-    /// timeout.
+    /// timeout and all within one.
     async fn listed(&self, call: &Call) -> Arc<World> {
         let waiting = Instant::now();
         let mut changes = self.worlds.watch();
-        let longest = self
-            .upstreams
-            .iter()
-            .filter(|upstream| match &call.surface {
-                Surface::Aggregate => true,
-                Surface::Upstream(name) => upstream.name == *name,
-            })
-            .map(|upstream| upstream.timeout)
-            .max()
-            .unwrap_or(Duration::ZERO);
-        let deadline = waiting + longest;
         let mut world = self.worlds.current();
-        while must_wait(&world, call) {
+        loop {
+            // Of those that are still waited for, the one that may take longest.
+            let timeout_of = |name: &UpstreamName| {
+                let mut upstreams = self.upstreams.iter();
+                upstreams.find(|upstream| upstream.name == *name).map(|upstream| upstream.timeout)
+            };
+            let longest = pending(&world, call).filter_map(timeout_of).max();
+            let Some(longest) = longest else { break };
+            let deadline = waiting + longest.min(self.wait);
             let changed = tokio::time::timeout_at(deadline, changes.changed()).await;
             world = self.worlds.current();
             if !matches!(changed, Ok(Ok(()))) {
@@ -200,10 +206,11 @@ fn unknown_tool(name: &str) -> Error {
 
 /// A surface whose one upstream was never listed has nothing to list.
 fn unlisted(call: &Call, world: &World) -> Result<(), Error> {
-    let (Request::List { .. }, Surface::Upstream(name)) = (&call.request, &call.surface) else {
+    let (Request::List { family, .. }, Surface::Upstream(name)) = (&call.request, &call.surface)
+    else {
         return Ok(());
     };
-    match world.catalog.listing(name) {
+    match world.catalog.listing_of(name, *family) {
         Some(Listing::Never(why)) => Err(unavailable(name.as_str(), why)),
         Some(Listing::Pending) => Err(unavailable(name.as_str(), "it has not answered yet")),
         _ => Ok(()),
@@ -213,7 +220,9 @@ fn unlisted(call: &Call, world: &World) -> Result<(), Error> {
 /// A tool nobody knows may be one of an upstream that was never listed.
 fn never_listed(call: &Call, world: &World, asked: &str) -> Result<(), Error> {
     let owner = match &call.surface {
-        Surface::Upstream(name) => world.catalog.listing(name).map(|listing| (name, listing)),
+        Surface::Upstream(name) => {
+            world.catalog.listing_of(name, Family::Tools).map(|listing| (name, listing))
+        }
         Surface::Aggregate => world.catalog.prefix_owner(asked),
     };
     match owner {
@@ -226,11 +235,8 @@ fn never_listed(call: &Call, world: &World, asked: &str) -> Result<(), Error> {
 }
 
 fn unavailable(upstream: &str, why: &str) -> Error {
-    Error::new(
-        Code::ExternalServiceError,
-        format!("the tools of `{upstream}` are not known: {why}"),
-    )
-    .with_kind("never_listed")
-    .with_advice(true, crate::error::Next::Retry)
-    .from_upstream()
+    Error::new(Code::ExternalServiceError, format!("what `{upstream}` has is not known: {why}"))
+        .with_kind("never_listed")
+        .with_advice(true, crate::error::Next::Retry)
+        .from_upstream()
 }

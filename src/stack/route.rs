@@ -1,10 +1,11 @@
 //! Permitted → Routed by catalog and pin; initialize, discover, ping and lists are answered
-//! here, from what is already known.
-//!
-//! A listing shows exactly what the permit's view lets through.
+//! here, from what is already known (`route/lists.rs`).
+
+mod lists;
 
 use std::{
     future::{Ready, ready},
+    sync::Arc,
     task::{Context, Poll},
 };
 
@@ -12,35 +13,33 @@ use bytes::Bytes;
 use futures_util::future::Either;
 use tower::{Layer, Service};
 
-use super::stage::{Permitted, Routed, SouthRequest, Upstreams, publishes_key};
+use self::lists::Lists;
+use super::stage::{ListConfig, Permitted, Routed, SouthRequest, Upstreams};
 use crate::{
-    dialect::{SERVER_INFO_MEMBER, streamable_http, streamable_http_session},
+    clock::Clock,
     error::{Code, Error},
-    mcp::rpc,
+    identity::cursor::Cursors,
     model::{
-        call::{Request, Surface},
-        exchange::NorthDialect,
+        call::Request,
         reply::{Reply, ResultBody},
     },
-    policy::ItemIndex,
-    registry::with_key_argument,
 };
-
-/// How long a client may keep a listing, in milliseconds; the same for everybody, and always
-/// private, since lists vary by who asks.
-const LIST_TTL_MS: u64 = 10_000;
-/// The same for `server/discover`.
-const DISCOVER_TTL_MS: u64 = 60_000;
 
 /// Finds the upstream of a call.
 #[derive(Clone)]
 pub struct RouteLayer {
     upstreams: Upstreams,
+    lists: Lists,
 }
 
 impl RouteLayer {
-    pub fn new(upstreams: Upstreams) -> Self {
-        Self { upstreams }
+    pub fn new(
+        upstreams: Upstreams,
+        cursors: Arc<Cursors>,
+        config: ListConfig,
+        clock: Clock,
+    ) -> Self {
+        Self { upstreams, lists: Lists { cursors, clock, page_size: config.page_size } }
     }
 }
 
@@ -48,14 +47,14 @@ impl<S> Layer<S> for RouteLayer {
     type Service = Router<S>;
 
     fn layer(&self, inner: S) -> Router<S> {
-        Router { inner, upstreams: self.upstreams.clone() }
+        Router { inner, layer: self.clone() }
     }
 }
 
 #[derive(Clone)]
 pub struct Router<S> {
     inner: S,
-    upstreams: Upstreams,
+    layer: RouteLayer,
 }
 
 impl<S> Service<Permitted> for Router<S>
@@ -76,7 +75,7 @@ where
                 Ok(routed) => Either::Right(self.inner.call(routed)),
                 Err(error) => Either::Left(ready(Err(error))),
             },
-            _ => Either::Left(ready(answer(&permitted))),
+            _ => Either::Left(ready(self.answer(&permitted))),
         }
     }
 }
@@ -87,7 +86,7 @@ impl<S> Router<S> {
         let Permitted { call, permit, tool, idempotency_key, .. } = permitted;
         let tool = tool.ok_or_else(lost)?;
         let Request::CallTool(asked) = call.request else { return Err(lost()) };
-        let upstream = self.upstreams.get(tool.upstream_index).ok_or_else(lost)?.clone();
+        let upstream = self.layer.upstreams.get(tool.upstream_index).ok_or_else(lost)?.clone();
         let policy = permit.policy().ok_or_else(lost)?;
         let (timeout, max_time) = (policy.timeout, policy.max_time);
         Ok(Routed {
@@ -111,73 +110,22 @@ impl<S> Router<S> {
     }
 }
 
-/// What needs no upstream.
-fn answer(permitted: &Permitted) -> Result<Reply, Error> {
-    let raw = match &permitted.call.request {
-        Request::Initialize { version, .. } => {
-            streamable_http_session::initialize_result(*version).into()
-        }
-        Request::Discover => streamable_http::discover_result(DISCOVER_TTL_MS).into(),
-        Request::Ping => Bytes::from_static(b"{}"),
-        Request::List { cursor: Some(_), .. } => {
-            // Everything fits one page, so no cursor was ever given.
-            return Err(Error::protocol(
-                Code::InvalidArgs,
-                rpc::INVALID_PARAMS,
-                200,
-                "the cursor is not one of ours",
-            ));
-        }
-        Request::List { cursor: None, .. } => list(permitted),
-        Request::Notification(_) => return Ok(Reply::nothing()),
-        Request::CallTool(_) | Request::Ask(_) | Request::SetLevel(_) | Request::Listen(_) => {
-            return Err(Error::new(Code::Internal, "a call was answered without its upstream"));
-        }
-    };
-    Ok(Reply::result(ResultBody::own(raw)))
-}
-
-fn list(permitted: &Permitted) -> Bytes {
-    let Permitted { call, permit, world, .. } = permitted;
-    world.listing(permit.view(), &call.surface, call.dialect, || render(permitted, &call.surface))
-}
-
-fn render(permitted: &Permitted, surface: &Surface) -> Bytes {
-    let Permitted { call, permit, world, .. } = permitted;
-    let seen = permit.view().visible();
-    let visible: Vec<_> = world
-        .catalog
-        .on(surface)
-        .filter(|tool| seen.contains(tool.index))
-        .map(|tool| match permit.view().item(ItemIndex::new(tool.index)) {
-            Some(policy) if publishes_key(tool, policy) => {
-                with_key_argument(tool.published(surface))
+impl<S> Router<S> {
+    /// What needs no upstream.
+    fn answer(&self, permitted: &Permitted) -> Result<Reply, Error> {
+        let raw = match &permitted.call.request {
+            Request::Initialize { version, .. } => lists::initialize(permitted, *version),
+            Request::Discover => lists::discover(permitted),
+            Request::Ping => Bytes::from_static(b"{}"),
+            Request::List { family, cursor } => {
+                self.layer.lists.answer(permitted, *family, cursor.as_deref())?
             }
-            _ => tool.published(surface).clone(),
-        })
-        .collect();
-    let size: usize = visible.iter().map(|definition| definition.len() + 1).sum();
-    let mut out = Vec::with_capacity(size + 256);
-    let modern = call.dialect == NorthDialect::Modern;
-    out.extend_from_slice(if modern {
-        b"{\"resultType\":\"complete\",\"tools\":["
-    } else {
-        b"{\"tools\":["
-    });
-    for (index, definition) in visible.into_iter().enumerate() {
-        if index > 0 {
-            out.push(b',');
-        }
-        out.extend_from_slice(&definition);
+            Request::Notification(_) => return Ok(Reply::nothing()),
+            Request::CallTool(_) | Request::Ask(_) | Request::SetLevel(_) | Request::Listen(_) => {
+                let message = "a call was answered without its upstream";
+                return Err(Error::new(Code::Internal, message));
+            }
+        };
+        Ok(Reply::result(ResultBody::own(raw)))
     }
-    out.push(b']');
-    if modern {
-        out.extend_from_slice(b",\"ttlMs\":");
-        out.extend_from_slice(itoa::Buffer::new().format(LIST_TTL_MS).as_bytes());
-        out.extend_from_slice(b",\"cacheScope\":\"private\",\"_meta\":{");
-        out.extend_from_slice(SERVER_INFO_MEMBER.as_bytes());
-        out.push(b'}');
-    }
-    out.push(b'}');
-    out.into()
 }

@@ -50,14 +50,40 @@ pub struct World {
     pub catalog: Arc<Catalog>,
     pub rules: Arc<policy::Set>,
     /// Rendered listings. A view is part of the key by its address, and kept alive by the entry.
-    lists: Cache<ListKey, (Arc<View>, Bytes)>,
+    lists: Cache<(usize, PageKey), (Arc<View>, Page)>,
 }
 
-#[derive(Debug, PartialEq, Eq, Hash)]
-struct ListKey {
-    view: usize,
-    surface: Surface,
-    dialect: NorthDialect,
+/// Which page of which list.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct PageKey {
+    pub surface: Surface,
+    pub dialect: NorthDialect,
+    pub family: Family,
+    /// The place in the catalog from which it lists.
+    pub from: usize,
+}
+
+/// A rendered page.
+#[derive(Debug, Clone)]
+pub struct Page {
+    pub body: Bytes,
+    /// What stands last on it, where another page follows.
+    pub last: Option<Arc<str>>,
+}
+
+/// How lists are answered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ListConfig {
+    /// Entries of a page.
+    pub page_size: usize,
+    /// How long a list waits for upstreams that were never listed, all of them together.
+    pub wait: Duration,
+}
+
+impl Default for ListConfig {
+    fn default() -> Self {
+        Self { page_size: 1_000, wait: Duration::from_secs(20) }
+    }
 }
 
 /// Bytes of rendered listings that one world keeps; the least used are rendered again.
@@ -65,8 +91,8 @@ const LISTS_BYTES: u64 = 64 << 20;
 
 impl World {
     pub fn new(catalog: Arc<Catalog>, rules: Arc<policy::Set>) -> Self {
-        let weight = |_: &ListKey, (_, list): &(Arc<View>, Bytes)| {
-            u32::try_from(list.len()).unwrap_or(u32::MAX)
+        let weight = |_: &(usize, PageKey), (_, page): &(Arc<View>, Page)| {
+            u32::try_from(page.body.len()).unwrap_or(u32::MAX)
         };
         let lists = Cache::builder().max_capacity(LISTS_BYTES).weigher(weight).build();
         Self { catalog, rules, lists }
@@ -87,15 +113,9 @@ impl World {
         }
     }
 
-    /// The rendered listing of a view, rendered at most once while it is kept.
-    pub fn listing(
-        &self,
-        view: &Arc<View>,
-        surface: &Surface,
-        dialect: NorthDialect,
-        render: impl FnOnce() -> Bytes,
-    ) -> Bytes {
-        let key = ListKey { view: Arc::as_ptr(view) as usize, surface: surface.clone(), dialect };
+    /// The rendered page of a view, rendered at most once while it is kept.
+    pub fn listing(&self, view: &Arc<View>, key: PageKey, render: impl FnOnce() -> Page) -> Page {
+        let key = (Arc::as_ptr(view) as usize, key);
         if let Some(kept) = self.lists.get(&key) {
             return kept.1;
         }
@@ -191,6 +211,8 @@ pub struct Upstream {
     pub era: RwLock<Option<Era>>,
     /// What the server declared that it serves, when it was last asked.
     pub served: AtomicU16,
+    /// What it told then to those who use it.
+    pub instructions: RwLock<Option<Arc<str>>>,
 }
 
 impl Upstream {
@@ -220,6 +242,14 @@ impl Upstream {
             }
             _ => Capabilities::NONE,
         }
+    }
+
+    pub fn instructions(&self) -> Option<Arc<str>> {
+        self.instructions.read().clone()
+    }
+
+    pub fn set_instructions(&self, instructions: Option<String>) {
+        *self.instructions.write() = instructions.map(Into::into);
     }
 }
 
@@ -258,7 +288,7 @@ impl Permitted {
 /// What is asked of an upstream.
 #[derive(Clone)]
 pub enum SouthRequest {
-    /// Which era it is of; never a call that acts.
+    /// Which era it is of, and what it declares of itself; never a call that acts.
     Probe,
     List {
         family: Family,

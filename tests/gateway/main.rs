@@ -20,6 +20,7 @@ mod json_fidelity;
 mod lifecycle;
 mod message_shape;
 mod negotiation;
+mod notices;
 mod param_headers;
 mod process_support;
 mod rate_limit;

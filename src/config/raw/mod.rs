@@ -8,7 +8,7 @@ mod upstreams;
 
 use std::{net::SocketAddr, time::Duration};
 
-use super::{Network, Origin, ToolsCallErrors, TraceTrust};
+use super::{Names, Network, Origin, ToolsCallErrors, TraceTrust};
 use crate::{
     fault::{FaultCode, Faults, Span},
     model::server::Risk,
@@ -43,6 +43,8 @@ pub struct RawConfig {
     pub edge: RawEdge,
     pub idempotency: RawIdempotency,
     pub questions: RawQuestions,
+    pub names: Option<Names>,
+    pub lists: RawLists,
 }
 
 #[derive(Debug, Default)]
@@ -101,6 +103,12 @@ pub struct RawQuestions {
     pub max_open_each: Option<Spanned<usize>>,
 }
 
+#[derive(Debug, Default)]
+pub struct RawLists {
+    pub page_size: Option<Spanned<usize>>,
+    pub wait: Option<Spanned<Duration>>,
+}
+
 /// Where a secret is.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum SecretRef {
@@ -140,6 +148,13 @@ const TOOLS_CALL: Words<ToolsCallErrors> = Words {
         ("jsonrpc", ToolsCallErrors::JsonRpc),
         ("status", ToolsCallErrors::Status),
     ],
+    later: &[],
+};
+
+const NAMES: Words<Names> = Words {
+    what: "way of naming",
+    code: FaultCode::BadValue,
+    known: &[("always", Names::Always), ("conflict", Names::Conflict), ("never", Names::Never)],
     later: &[],
 };
 
@@ -188,6 +203,8 @@ impl RawConfig {
             edge: read_edge(&mut map, faults),
             idempotency: read_idempotency(&mut map, faults),
             questions: read_questions(&mut map, faults),
+            names: map.words("names", &NAMES, faults),
+            lists: read_lists(&mut map, faults),
         };
         map.finish(faults);
         Some(config)
@@ -304,6 +321,16 @@ fn read_questions(map: &mut MapReader<'_>, faults: &mut Faults) -> RawQuestions 
             rounds: map.optional("rounds", faults),
             max_open: map.optional("max_open", faults),
             max_open_each: map.optional("max_open_each", faults),
+        })
+    })
+    .unwrap_or_default()
+}
+
+fn read_lists(map: &mut MapReader<'_>, faults: &mut Faults) -> RawLists {
+    part(map, "lists", faults, |map, faults| {
+        Some(RawLists {
+            page_size: map.optional("page_size", faults),
+            wait: map.optional("wait", faults),
         })
     })
     .unwrap_or_default()

@@ -123,7 +123,7 @@ where
                 continue;
             }
             let ready = held.stream.is_some() || held.no_stream;
-            if !ready || held.wanted != task.wanted {
+            if !ready || task.is_awaited || held.wanted != task.wanted {
                 match self.bring(&mut held, &task).await {
                     Ok(()) => failures = 0,
                     Err(error) => {
@@ -201,16 +201,18 @@ where
             held.wanted.clear();
         }
         for own in &task.wanted {
-            if held.wanted.contains(own) {
-                continue;
-            }
-            let answer = match self.say(&task.caller, own, true).await? {
-                Final::Result(_) => Ok(()),
-                Final::Error(error) => Err(Refused::Rpc(error)),
+            let answer = if held.wanted.contains(own) {
+                Ok(())
+            } else {
+                match self.say(&task.caller, own, true).await? {
+                    Final::Result(_) => Ok(()),
+                    Final::Error(error) => Err(Refused::Rpc(error)),
+                }
             };
             self.feeds.answer(&self.key, own, &answer);
-            // What it refused is not asked again for the same wish.
-            held.wanted.insert(own.clone());
+            if answer.is_ok() {
+                held.wanted.insert(own.clone());
+            }
         }
         let gone: Vec<_> = held.wanted.difference(&task.wanted).cloned().collect();
         for own in gone {

@@ -95,6 +95,8 @@ struct Target {
 pub(super) struct Task {
     pub caller: Caller,
     pub wanted: HashSet<Arc<str>>,
+    /// Somebody waits for an answer.
+    pub is_awaited: bool,
     pub changed: Arc<Notify>,
 }
 
@@ -178,6 +180,7 @@ impl Feeds {
         Some(Task {
             caller: feed.caller.clone(),
             wanted: feed.watched.keys().cloned().collect(),
+            is_awaited: feed.watched.values().any(|watched| !watched.waiting.is_empty()),
             changed: feed.changed.clone(),
         })
     }

@@ -13,6 +13,7 @@ use super::super::{
 use crate::{
     body::{Body, Pieces},
     dialect::{
+        declared::{self, Declared},
         south::{self, Incoming},
         sse,
     },
@@ -57,7 +58,13 @@ where
     let body = south::initialize_body(id, asked, hop.capabilities);
     let response = inner.call(beside(hop, headers(), body.into())).await.map_err(not_called)?;
     let session_id = response.headers().get(header::SESSION_ID).cloned();
-    let (version, served) = agreed(response, id, name).await.map_err(not_called)?;
+    let (version, declared) = agreed(response, id, name).await.map_err(not_called)?;
+    let served = declared.served;
+    // What one employee's session shows is not what the server serves everybody.
+    if hop.caller.is_none() || hop.upstream.stateless {
+        hop.upstream.set_served(served);
+        hop.upstream.set_instructions(declared.instructions);
+    }
     if hop.upstream.pinned.is_some_and(|pinned| pinned != version) {
         let what = format!("speaks {version}, and the configuration pins {asked}");
         return Err(not_called(answer::failure(name, &what)));
@@ -101,7 +108,7 @@ async fn agreed(
     response: Response<Body>,
     id: u64,
     upstream: &str,
-) -> Result<(Version, Served), Error> {
+) -> Result<(Version, Declared), Error> {
     let (head, body) = response.into_parts();
     if !head.status.is_success() {
         let failure =
@@ -126,10 +133,7 @@ async fn agreed(
     let limits = json::Limits { depth: 64, duplicates: json::Duplicates::Allow, outline: 2 };
     let agreed = Doc::parse(result.raw, &limits).ok().and_then(|doc| {
         let version = doc.root().get("protocolVersion").and_then(Value::as_str)?;
-        let declared = doc.root().get("capabilities");
-        let logs = declared.is_some_and(|declared| declared.get("logging").is_some());
-        let served = if logs { Served::LOGGING } else { Served::NONE };
-        Some((Version::parse(&version)?, served))
+        Some((Version::parse(&version)?, declared::read(doc.root())))
     });
     agreed
         .filter(|(version, _)| !version.is_modern())

@@ -33,7 +33,7 @@ pub(super) fn bare(reply: Reply) -> Reply {
     })
 }
 
-fn map(mut reply: Reply, mut change: impl FnMut(Event) -> Option<Event> + Send + 'static) -> Reply {
+fn map(mut reply: Reply, change: impl FnMut(Event) -> Option<Event> + Send + 'static) -> Reply {
     reply.content = match reply.content {
         Content::Stream(stream) => {
             let changed = stream.map(change);

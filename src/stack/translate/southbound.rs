@@ -255,7 +255,12 @@ fn write(routed: Routed) -> Result<(Request, Hop), Error> {
             (family.list_method(), None, upstream.timeout, upstream.max_time)
         }
         SouthRequest::Ask { ask, timeout, max_time } => (ask.method, None, *timeout, *max_time),
-        SouthRequest::Probe => (Method::Discover, None, upstream.timeout, upstream.max_time),
+        SouthRequest::Probe => {
+            // A session is opened with what the server has to say, and so the ping is enough.
+            let method =
+                if matches!(speech, Speech::Legacy(_)) { Method::Ping } else { Method::Discover };
+            (method, None, upstream.timeout, upstream.max_time)
+        }
         SouthRequest::Listen(_) => (Method::Listen, None, upstream.timeout, upstream.max_time),
         SouthRequest::Subscribe { on, .. } => {
             let method = if *on { Method::Subscribe } else { Method::Unsubscribe };
@@ -395,10 +400,10 @@ fn repeat_arguments(headers: &mut http::HeaderMap, tool: &Tool, arguments: Optio
 }
 
 fn speech(upstream: &Upstream, request: &SouthRequest) -> Result<Speech, Error> {
-    if matches!(request, SouthRequest::Probe) {
-        return Ok(Speech::Modern(Version::LATEST));
-    }
     match upstream.era() {
+        Some(Era::Modern(_) | Era::Lite) | None if matches!(request, SouthRequest::Probe) => {
+            Ok(Speech::Modern(Version::LATEST))
+        }
         Some(Era::Modern(version)) => Ok(Speech::Modern(version)),
         // The session knows which version it agreed on; this one is what is asked for.
         Some(Era::Legacy) => Ok(Speech::Legacy(upstream.pinned.unwrap_or(Version::LATEST_LEGACY))),

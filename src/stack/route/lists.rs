@@ -1,0 +1,314 @@
+//! Lists, and what the gateway says of itself, from what is already known: no upstream is asked.
+//!
+//! A listing shows exactly what the permit's view lets through. It is rendered once for each
+//! view, surface, dialect and page, and kept with the world it is of; only the cursor is sealed
+//! anew for whoever asks.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use sha2::{Digest, Sha256};
+
+use super::super::stage::{Page, PageKey, Permitted, World, publishes_key};
+use crate::{
+    clock::Clock,
+    dialect::{SERVER_INFO_MEMBER, streamable_http, streamable_http_session},
+    error::{Code, Error},
+    identity::cursor::{Cursors, List},
+    json,
+    mcp::{Family, Served, Version, meta, rpc},
+    model::{call::Surface, exchange::NorthDialect, trace::to_hex},
+    policy::ItemIndex,
+    registry::{Catalog, Listing, with_key_argument},
+};
+
+/// How long a client may keep a listing, in milliseconds; the same for everybody, and always
+/// private, since lists vary by who asks.
+const LIST_TTL_MS: u64 = 10_000;
+/// The same for `server/discover`.
+const DISCOVER_TTL_MS: u64 = 60_000;
+
+/// Whether clients are told of changes, and so may be promised it.
+const NOTICES: bool = true;
+
+/// What is carried from an upstream that declares it to a client.
+const CARRIED: Served = Served::from_bits(
+    Served::TOOLS.bits()
+        | Served::PROMPTS.bits()
+        | Served::RESOURCES.bits()
+        | Served::COMPLETIONS.bits()
+        | Served::LOGGING.bits(),
+);
+
+/// The longest place that a cursor holds in full, in bytes; of a longer one a digest.
+const PLACE_MAX: usize = 256;
+
+/// Answers lists.
+#[derive(Clone)]
+pub(super) struct Lists {
+    pub cursors: Arc<Cursors>,
+    pub clock: Clock,
+    /// Entries of a page.
+    pub page_size: usize,
+}
+
+/// What a surface declares to a client. A family is there where one upstream of the surface
+/// declares it, whoever asks: a list that policy empties is an honest one.
+pub(super) fn declared(catalog: &Catalog, surface: &Surface, dialect: NorthDialect) -> Served {
+    let mut served = catalog.served(surface);
+    let subscribe = served & Served::SUBSCRIBE;
+    served = served & CARRIED;
+    if dialect == NorthDialect::Modern {
+        // A stateless client asks for log messages with each request.
+        served = served.without(Served::LOGGING);
+    }
+    if NOTICES {
+        // Of changes of the rules too, so whatever the upstream says.
+        for (family, changed) in [
+            (Served::TOOLS, Served::TOOLS_CHANGED),
+            (Served::PROMPTS, Served::PROMPTS_CHANGED),
+            (Served::RESOURCES, Served::RESOURCES_CHANGED),
+        ] {
+            if served.contains(family) {
+                served = served | changed;
+            }
+        }
+        served = served | subscribe;
+    }
+    served
+}
+
+/// The answer to `initialize`.
+pub(super) fn initialize(permitted: &Permitted, version: Version) -> Bytes {
+    let (catalog, surface) = (&permitted.world.catalog, &permitted.call.surface);
+    let served = declared(catalog, surface, permitted.call.dialect);
+    let instructions = catalog.instructions(surface).map(|text| &**text);
+    streamable_http_session::initialize_result(version, served, instructions).into()
+}
+
+/// The answer to `server/discover`.
+pub(super) fn discover(permitted: &Permitted) -> Bytes {
+    let (catalog, surface) = (&permitted.world.catalog, &permitted.call.surface);
+    let served = declared(catalog, surface, permitted.call.dialect);
+    let instructions = catalog.instructions(surface).map(|text| &**text);
+    streamable_http::discover_result(served, instructions, DISCOVER_TTL_MS).into()
+}
+
+impl Lists {
+    /// One page.
+    pub fn answer(
+        &self,
+        permitted: &Permitted,
+        family: Family,
+        cursor: Option<&str>,
+    ) -> Result<Bytes, Error> {
+        let Permitted { call, permit, world, .. } = permitted;
+        let declared = declared(&world.catalog, &call.surface, call.dialect);
+        if !declared.contains(family.capability()) {
+            return Err(streamable_http::unserved(family.list_method().as_str()));
+        }
+        let list = List::of(&call.caller, &call.surface, family);
+        let from = match cursor {
+            None => 0,
+            Some(cursor) => {
+                let place = self.cursors.open(list, cursor, self.clock.now_ms());
+                let place = place.map_err(|_| bad_cursor())?;
+                after(&world.catalog, &call.surface, family, &place)
+            }
+        };
+        let key = PageKey { surface: call.surface.clone(), dialect: call.dialect, family, from };
+        let page =
+            world.listing(permit.view(), key, || render(permitted, family, from, self.page_size));
+        let Some(last) = page.last else { return Ok(page.body) };
+        let cursor = self.cursors.seal(list, &last, self.clock.now_ms()).map_err(|cause| {
+            Error::new(Code::Internal, "there is no cursor for the next page").with_cause(cause)
+        })?;
+        Ok(with_cursor(&page.body, &cursor))
+    }
+}
+
+fn bad_cursor() -> Error {
+    let message = "the cursor is not one of this list's: start again without one";
+    Error::protocol(Code::InvalidArgs, rpc::INVALID_PARAMS, 200, message)
+}
+
+/// Puts the cursor into a rendered page, as its last member.
+fn with_cursor(page: &Bytes, cursor: &str) -> Bytes {
+    let mut out = Vec::with_capacity(page.len() + cursor.len() + 32);
+    out.extend_from_slice(page.strip_suffix(b"}").unwrap_or(page));
+    out.extend_from_slice(b",\"nextCursor\":");
+    json::write_str(&mut out, cursor);
+    out.push(b'}');
+    out.into()
+}
+
+// === Places ===
+
+/// Something on a list.
+struct Entry<'a> {
+    index: usize,
+    upstream: &'a str,
+    qualified: &'a str,
+    published: &'a Bytes,
+}
+
+/// What a surface lists of a family, in catalog order.
+fn entries<'a>(
+    catalog: &'a Catalog,
+    surface: &'a Surface,
+    family: Family,
+) -> Box<dyn Iterator<Item = Entry<'a>> + 'a> {
+    if family == Family::Tools {
+        return Box::new(catalog.on(surface).map(|tool| Entry {
+            index: tool.index,
+            upstream: tool.upstream.as_str(),
+            qualified: &tool.qualified,
+            published: tool.published(surface),
+        }));
+    }
+    Box::new(catalog.items_on(surface, family).map(|item| Entry {
+        index: item.index,
+        upstream: item.upstream.as_str(),
+        qualified: &item.qualified,
+        published: item.published(surface),
+    }))
+}
+
+/// A place as a cursor holds it: the upstream, and in that what was listed last.
+fn place(entry: &Entry<'_>) -> Arc<str> {
+    if entry.qualified.len() <= PLACE_MAX {
+        return format!("{}\n{}", entry.upstream, entry.qualified).into();
+    }
+    let digest = Sha256::digest(entry.qualified.as_bytes());
+    format!("{}\n#{}", entry.upstream, to_hex(&digest)).into()
+}
+
+/// The index from which a list goes on after a place. Where what stood there has left the
+/// catalog, its upstream's are listed from their first one: some come twice, and none is lost.
+fn after(catalog: &Catalog, surface: &Surface, family: Family, at: &str) -> usize {
+    let upstream = at.split_once('\n').map_or("", |(upstream, _)| upstream);
+    let mut first = None;
+    for entry in entries(catalog, surface, family).filter(|entry| entry.upstream == upstream) {
+        first = first.or(Some(entry.index));
+        if *place(&entry) == *at {
+            return entry.index + 1;
+        }
+    }
+    first.unwrap_or_else(|| following(catalog, surface, family, upstream))
+}
+
+/// Where the upstreams begin that follow on one that lists nothing any more.
+fn following(catalog: &Catalog, surface: &Surface, family: Family, upstream: &str) -> usize {
+    let mut order = catalog.listings(surface).map(|(name, _)| name.as_str());
+    if !order.any(|name| name == upstream) {
+        // It has left the configuration: everything, rather than not enough.
+        return 0;
+    }
+    let later: Vec<&str> = order.collect();
+    entries(catalog, surface, family)
+        .find(|entry| later.contains(&entry.upstream))
+        .map_or(usize::MAX, |entry| entry.index)
+}
+
+// === Rendering ===
+
+fn render(permitted: &Permitted, family: Family, from: usize, page_size: usize) -> Page {
+    let Permitted { call, permit, world, .. } = permitted;
+    let view = permit.view();
+    let seen = view.visible();
+    let mut visible = entries(&world.catalog, &call.surface, family)
+        .filter(|entry| entry.index >= from && seen.contains(entry.index));
+    let page: Vec<_> = visible.by_ref().take(page_size).collect();
+    let more = visible.next().is_some();
+    let last = page.last().filter(|_| more).map(place);
+    let size: usize = page.iter().map(|entry| entry.published.len() + 1).sum();
+    let mut out = Vec::with_capacity(size + 256);
+    out.push(b'{');
+    if call.dialect == NorthDialect::Modern {
+        out.extend_from_slice(b"\"resultType\":\"complete\",");
+    }
+    out.push(b'"');
+    out.extend_from_slice(family.member().as_bytes());
+    out.extend_from_slice(b"\":[");
+    for (number, entry) in page.into_iter().enumerate() {
+        if number > 0 {
+            out.push(b',');
+        }
+        out.extend_from_slice(&published(permitted, family, &entry));
+    }
+    out.push(b']');
+    finish(&mut out, world, &call.surface, call.dialect, family);
+    Page { body: out.into(), last }
+}
+
+/// An entry as this view is to see it.
+fn published(permitted: &Permitted, family: Family, entry: &Entry<'_>) -> Bytes {
+    let Permitted { permit, world, .. } = permitted;
+    if family == Family::Tools
+        && let Some(tool) = world.catalog.tools().get(entry.index)
+        && let Some(policy) = permit.view().item(ItemIndex::new(entry.index))
+        && publishes_key(tool, policy)
+    {
+        return with_key_argument(entry.published);
+    }
+    entry.published.clone()
+}
+
+/// The members after the list.
+fn finish(
+    out: &mut Vec<u8>,
+    world: &World,
+    surface: &Surface,
+    dialect: NorthDialect,
+    family: Family,
+) {
+    let unavailable = unavailable(&world.catalog, surface, family);
+    if dialect == NorthDialect::Modern {
+        // What is missing may be there at any moment.
+        let ttl = if unavailable.is_some() { 0 } else { LIST_TTL_MS };
+        out.extend_from_slice(b",\"ttlMs\":");
+        out.extend_from_slice(itoa::Buffer::new().format(ttl).as_bytes());
+        out.extend_from_slice(b",\"cacheScope\":\"private\",\"_meta\":{");
+        out.extend_from_slice(SERVER_INFO_MEMBER.as_bytes());
+        if let Some(unavailable) = unavailable {
+            out.push(b',');
+            out.extend_from_slice(&unavailable);
+        }
+        out.push(b'}');
+    } else if let Some(unavailable) = unavailable {
+        out.extend_from_slice(b",\"_meta\":{");
+        out.extend_from_slice(&unavailable);
+        out.push(b'}');
+    }
+    out.push(b'}');
+}
+
+/// The member of `_meta` that tells which upstreams are missing from a list, and why.
+fn unavailable(catalog: &Catalog, surface: &Surface, family: Family) -> Option<Vec<u8>> {
+    let mut out = Vec::new();
+    for (name, listing) in catalog.listings_of(surface, family) {
+        let reason = match listing {
+            Listing::Listed => continue,
+            Listing::Pending => "it has not answered yet",
+            Listing::Never(why) => why,
+        };
+        out.extend_from_slice(if out.is_empty() { b"[" } else { b"," });
+        out.extend_from_slice(b"{\"upstream\":");
+        json::write_str(&mut out, name.as_str());
+        out.extend_from_slice(b",\"reason\":");
+        json::write_str(&mut out, reason);
+        out.push(b'}');
+    }
+    if out.is_empty() {
+        return None;
+    }
+    out.push(b']');
+    let mut member = Vec::with_capacity(out.len() + 32);
+    json::write_str(&mut member, meta::UNAVAILABLE);
+    member.push(b':');
+    member.extend_from_slice(&out);
+    Some(member)
+}
+
+#[cfg(test)]
+mod tests;
