@@ -24,6 +24,7 @@ mod notices;
 mod param_headers;
 mod process_support;
 mod rate_limit;
+mod resume;
 mod sessions;
 mod shipped;
 mod sse_framing;

@@ -79,6 +79,10 @@ fn what_is_not_said_has_a_default() {
     assert!(!config.sessions.required && config.tls.is_none() && config.origins.is_empty());
     // Any call can end.
     assert_eq!(config.drain, Drain { delay: secs(0), timeout: secs(120) });
+    let streams = config.streams;
+    assert_eq!((streams.per_principal, streams.total, streams.subscriptions), (4, 50, 7));
+    assert_eq!((streams.sessions, streams.resume_window), (60, secs(0)));
+    assert_eq!((streams.resume_bytes, streams.resume_total), (2 << 10, 3 << 20));
     let idempotency = config.idempotency;
     assert_eq!((idempotency.ttl, idempotency.wait), (secs(86_400), secs(2)));
     assert_eq!(idempotency.max_body, 256 << 10);
@@ -133,6 +137,7 @@ session_ttl: 1h
 drain_delay: 5s
 drain_timeout: 30s
 edge: { header_timeout: 5s, idle_timeout: 60s, body_timeout: 20s, max_connections: 100, max_body: 2MiB, max_batch: 20, batch_concurrency: 4 }
+streams: { per_principal: 4, total: 50, subscriptions: 7, sessions: 60, resume_window: 0s, resume_bytes: 2KiB, resume_total: 3MiB }
 idempotency: { capacity_bytes: 1MiB, max_keys: 10, ttl: 1h, wait: 0s, max_body: 1KiB }
 ",
     );

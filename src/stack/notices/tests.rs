@@ -1,3 +1,5 @@
+//! What streams are told and what not, against worlds that change; no sockets.
+
 use std::{net::Ipv4Addr, sync::Arc};
 
 use futures_util::{FutureExt, StreamExt};

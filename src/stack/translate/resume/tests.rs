@@ -1,3 +1,5 @@
+//! What of a stream is kept, for whom and for how long; no calls.
+
 use futures_util::FutureExt;
 use http_body_util::BodyExt;
 
