@@ -16,6 +16,7 @@ mod header_trust;
 mod http_hop;
 mod id_echo;
 mod idempotency;
+mod idle_streams;
 mod json_fidelity;
 mod lifecycle;
 mod message_shape;
