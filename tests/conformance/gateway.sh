@@ -113,7 +113,7 @@ version: hangu/v1
 kind: Policy
 scope: { tenant: acme }
 rules:
-  - { id: everything, effect: allow, roles: [member], tools: ["everything/*"] }
+  - { id: everything, effect: allow, roles: [member] }
 YAML
 }
 
