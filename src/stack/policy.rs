@@ -109,8 +109,8 @@ fn pending<'a>(world: &'a World, call: &'a Call) -> impl Iterator<Item = &'a Ups
         Request::CallTool(tool) => {
             catalog.resolve(&call.surface, &tool.name).is_none().then_some(Some(Family::Tools))
         }
-        // What is declared now is all that a client will ever ask for.
-        Request::Initialize { .. } | Request::Discover => Some(None),
+        // What is declared now is all that a client will ever ask for, or a stream will tell.
+        Request::Initialize { .. } | Request::Discover | Request::Listen(_) => Some(None),
         _ => None,
     };
     family.into_iter().flat_map(move |family| catalog.pending(&call.surface, family))

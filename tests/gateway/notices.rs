@@ -221,6 +221,34 @@ fn what_changes_for_a_caller_is_told_and_nothing_else() {
     }
 }
 
+/// The same of resources, which a stream hears of apart from tools.
+#[test]
+fn a_changed_list_of_resources_is_told_to_who_sees_it() {
+    for era in ERAS {
+        let server = Server::start(era, everything());
+        let gateway = gateway(&server, "");
+        wait_for("the gateway listens", 5 * SECOND, || server.streams() == [""]);
+        let wanted = json!({ "resourcesListChanged": true });
+        let (mut listener, _) = Listener::modern(&gateway, "/mcp", "E1", "1", &wanted);
+        let changed = "notifications/resources/list_changed";
+        for (uris, tools) in [
+            (&["a://one", "a://two", "b://hidden"][..], &["open", "open_too"][..]),
+            (&["a://one", "a://three"], &["open"]),
+        ] {
+            let listed = server.seen("resources/list").len();
+            server.lists_resources(uris);
+            server.lists_tools(tools);
+            server.tell(None, changed, &json!({}));
+            wait_for("it is listed", 5 * SECOND, || server.seen("resources/list").len() > listed);
+            std::thread::sleep(SECOND);
+        }
+        // Once, for the second of them: neither what is hidden nor tools concern it.
+        assert_eq!(listener.told().0, changed, "{era:?}");
+        drop(gateway);
+        assert!(listener.message().unwrap()["result"].is_object());
+    }
+}
+
 /// Each hears of what it asked for, whoever else does, under the name that it knows.
 #[test]
 fn who_watches_a_resource_is_told_of_it() {

@@ -67,7 +67,7 @@ fn a_broken_answer_is_taken_up_where_it_broke() {
             // Again, and after the end: what is kept is what is left.
             let last = ids_of(&reply).pop().unwrap();
             let again = resume(&session, &ids_of(&reply)[0]).ask(&gateway);
-            assert_eq!(ids_of(&again), [last.clone()]);
+            assert_eq!(ids_of(&again), std::slice::from_ref(&last));
             let nothing = resume(&session, &last).ask(&gateway);
             assert_eq!((nothing.status, nothing.text().as_str()), (200, ""));
             assert_eq!(upstream.calls().len(), 1);

@@ -195,7 +195,9 @@ where
             match self.listen(&task.caller, Filter::default()).await {
                 Ok(stream) => held.stream = Some(stream),
                 // It takes subscriptions and has no way to tell: its affair.
-                Err(error) if error.kind() == Some("405") => held.no_stream = true,
+                Err(error) if matches!(error.kind(), Some("404" | "405" | "501")) => {
+                    held.no_stream = true;
+                }
                 Err(error) => return Err(error),
             }
             held.wanted.clear();

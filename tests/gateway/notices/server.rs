@@ -107,6 +107,10 @@ impl Server {
         *self.state.tools.lock() = tools.iter().map(|tool| (*tool).to_owned()).collect();
     }
 
+    pub fn lists_resources(&self, uris: &[&str]) {
+        *self.state.resources.lock() = uris.iter().map(|uri| (*uri).to_owned()).collect();
+    }
+
     /// Tells every stream, or those of one employee.
     pub fn tell(&self, employee: Option<&str>, method: &str, params: &Value) {
         let mut streams = self.state.streams.lock();
