@@ -80,9 +80,9 @@ fn what_is_not_said_has_a_default() {
     // Any call can end.
     assert_eq!(config.drain, Drain { delay: secs(0), timeout: secs(120) });
     let streams = config.streams;
-    assert_eq!((streams.per_principal, streams.total, streams.subscriptions), (4, 50, 7));
-    assert_eq!((streams.sessions, streams.resume_window), (60, secs(0)));
-    assert_eq!((streams.resume_bytes, streams.resume_total), (2 << 10, 3 << 20));
+    assert_eq!((streams.per_principal, streams.total, streams.subscriptions), (32, 10_000, 256));
+    assert_eq!((streams.sessions, streams.resume_window), (100_000, secs(60)));
+    assert_eq!((streams.resume_bytes, streams.resume_total), (1 << 20, 64 << 20));
     let idempotency = config.idempotency;
     assert_eq!((idempotency.ttl, idempotency.wait), (secs(86_400), secs(2)));
     assert_eq!(idempotency.max_body, 256 << 10);
@@ -162,6 +162,10 @@ idempotency: { capacity_bytes: 1MiB, max_keys: 10, ttl: 1h, wait: 0s, max_body: 
     );
     assert_eq!((edge.max_connections, edge.max_body), (100, 2 << 20));
     assert_eq!((edge.max_batch, edge.batch_concurrency), (20, 4));
+    let streams = config.streams;
+    assert_eq!((streams.per_principal, streams.total, streams.subscriptions), (4, 50, 7));
+    assert_eq!((streams.sessions, streams.resume_window), (60, secs(0)));
+    assert_eq!((streams.resume_bytes, streams.resume_total), (2 << 10, 3 << 20));
     let idempotency = config.idempotency;
     assert_eq!((idempotency.capacity_bytes, idempotency.max_keys), (1 << 20, 10));
     assert_eq!(
