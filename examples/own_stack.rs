@@ -45,6 +45,7 @@ use hangu::{
     registry::{Registry, read_definition},
     stack::{
         asked::Asked,
+        client_sessions::ClientStates,
         credential::CredentialLayer,
         parked::{ParkedCalls, QuestionLimits},
         policy::PolicyLayer,
@@ -53,8 +54,8 @@ use hangu::{
         stage::{Era, ListConfig, Permitted, Upstream, Upstreams, World, Worlds},
         trace::TraceLayer,
         translate::{
-            Cancels,
-            northbound::{NorthboundConfig, NorthboundLayer},
+            Cancels, ResumeLimits, Streams,
+            northbound::{Known, NorthboundConfig, NorthboundLayer},
             southbound::SouthboundLayer,
         },
         validate::ValidateLayer,
@@ -209,6 +210,8 @@ async fn main() -> Outcome<()> {
         body_timeout: Duration::from_secs(5),
         max_depth: 64,
         sessions_required: false,
+        max_batch: 50,
+        batch_concurrency: 8,
     };
 
     // This server asks nothing.
@@ -226,15 +229,14 @@ async fn main() -> Outcome<()> {
     let stack = PolicyLayer::new(worlds, upstreams, lists.wait).layer(stack);
     let cancels = Arc::new(Cancels::default());
     let asked = Arc::new(Asked::new(questions));
-    let stack = NorthboundLayer::new(
-        northbound,
+    let known = Known {
         sessions,
-        clock.clone(),
-        cancels,
-        asked,
-        telemetry.clone(),
-    )
-    .layer(stack);
+        states: Arc::new(ClientStates::new(1_000)),
+        streams: Arc::new(Streams::new(ResumeLimits::default())),
+    };
+    let stack =
+        NorthboundLayer::new(northbound, known, clock.clone(), cancels, asked, telemetry.clone())
+            .layer(stack);
     let stack = RespondLayer::default().layer(stack);
     let stack = TraceLayer::new(telemetry, Arc::new(Told), clock).layer(stack);
 

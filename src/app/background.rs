@@ -9,10 +9,10 @@ use tokio::sync::watch;
 use crate::{
     admin::{self, AdminState},
     discovery::{OnChange, Watcher},
-    edge::Shutdown,
+    edge::{Phase, Shutdown},
     model::exchange::Closing,
     registry::Registry,
-    stack::{Engines, session},
+    stack::{Engines, notices, session},
     upstream::{Transport, Upstreams},
 };
 
@@ -61,6 +61,12 @@ impl Background {
             runtime.block_on(async move {
                 let mut tasks = tokio::task::JoinSet::new();
                 self.spawn(&mut tasks, &engines);
+                let (closing, notices) = (shutdown.clone(), engines.notices.clone());
+                tasks.spawn(async move {
+                    // Whoever listens is told in good order that it is over, and goes elsewhere.
+                    closing.reached(Phase::Closing).await;
+                    notices.close();
+                });
                 let ended = |mut stopped: watch::Receiver<bool>| async move {
                     // An error is the same word: whoever could stop it is gone.
                     let _ = stopped.wait_for(|stop| *stop).await;
@@ -107,6 +113,14 @@ impl Background {
         }
         let below = tower::Layer::layer(&crate::stack::credential::CredentialLayer, terminal);
         tasks.spawn(session::close_idle(engines.sessions.clone(), below));
+        tasks.spawn(engines.notices.clone().follow());
+        tasks.spawn(notices::drive(
+            engines.notices.feeds.clone(),
+            engines.upstreams.clone(),
+            engines.worlds.clone(),
+            lower,
+            self.closing.clone(),
+        ));
         let swept = engines.clone();
         tasks.spawn(async move {
             loop {
@@ -114,6 +128,8 @@ impl Background {
                 swept.limiter.sweep();
                 swept.replays.sweep();
                 swept.client_sessions.sweep(swept.clock.now_ms());
+                swept.client_states.sweep(swept.clock.now_ms());
+                swept.streams.sweep();
             }
         });
         let gauged = engines.clone();

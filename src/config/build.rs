@@ -8,9 +8,9 @@ use std::{
 };
 
 use super::{
-    Admin, Audit, Config, Drain, Edge, Errors, Idempotency, Lists, Questions, Sessions, Telemetry,
-    Tls, ToolsCallErrors, Trace, TraceTrust, callers,
-    raw::{RawConfig, RawEdge, RawIdempotency, RawLists, RawQuestions, RawTls},
+    Admin, Audit, Config, Drain, Edge, Errors, Idempotency, Lists, Questions, Sessions, Streams,
+    Telemetry, Tls, ToolsCallErrors, Trace, TraceTrust, callers,
+    raw::{RawConfig, RawEdge, RawIdempotency, RawLists, RawQuestions, RawStreams, RawTls},
     secret::Vault,
     upstreams,
 };
@@ -70,6 +70,7 @@ pub(super) fn build(raw: RawConfig, folder: &Path, env: Env<'_>, faults: &mut Fa
                 faults,
             ),
         },
+        streams: build_streams(raw.streams, faults),
         edge: build_edge(raw.edge, faults),
         idempotency: build_idempotency(raw.idempotency, faults),
         names: raw.names.unwrap_or_default(),
@@ -121,6 +122,23 @@ fn build_tls(tls: RawTls, folder: &Path, faults: &mut Faults) -> Option<Tls> {
     Some(Tls { cert: cert?, key: key? })
 }
 
+fn build_streams(raw: RawStreams, faults: &mut Faults) -> Streams {
+    Streams {
+        per_principal: within(raw.per_principal, 32, 1..=1_000_000, faults),
+        total: within(raw.total, 10_000, 1..=1_000_000, faults),
+        subscriptions: within(raw.subscriptions, 256, 1..=1_000, faults),
+        sessions: within(raw.sessions, 100_000, 1..=10_000_000, faults),
+        resume_window: within(
+            raw.resume_window,
+            60 * SECOND,
+            Duration::ZERO..=3_600 * SECOND,
+            faults,
+        ),
+        resume_bytes: size(raw.resume_bytes, 1 << 20, faults),
+        resume_total: size(raw.resume_total, 64 << 20, faults),
+    }
+}
+
 fn build_edge(raw: RawEdge, faults: &mut Faults) -> Edge {
     let times = SECOND..=MAX_WAIT;
     Edge {
@@ -129,6 +147,8 @@ fn build_edge(raw: RawEdge, faults: &mut Faults) -> Edge {
         body_timeout: within(raw.body_timeout, 30 * SECOND, times, faults),
         max_connections: within(raw.max_connections, 10_000, 1..=1_000_000, faults),
         max_body: size(raw.max_body, 4 << 20, faults),
+        max_batch: within(raw.max_batch, 50, 1..=1_000, faults),
+        batch_concurrency: within(raw.batch_concurrency, 8, 1..=1_000, faults),
     }
 }
 
@@ -142,19 +162,19 @@ fn build_idempotency(raw: RawIdempotency, faults: &mut Faults) -> Idempotency {
     }
 }
 
-fn build_lists(raw: RawLists, faults: &mut Faults) -> Lists {
-    Lists {
-        page_size: within(raw.page_size, 1_000, 1..=100_000, faults),
-        wait: within(raw.wait, 20 * SECOND, Duration::ZERO..=MAX_WAIT, faults),
-    }
-}
-
 fn build_questions(raw: RawQuestions, faults: &mut Faults) -> Questions {
     Questions {
         answer: within(raw.answer, 120 * SECOND, SECOND..=MAX_WAIT, faults),
         rounds: within(raw.rounds, 8, 1..=100, faults),
         max_open: within(raw.max_open, 1_000, 1..=1_000_000, faults),
         max_open_each: within(raw.max_open_each, 16, 1..=10_000, faults),
+    }
+}
+
+fn build_lists(raw: RawLists, faults: &mut Faults) -> Lists {
+    Lists {
+        page_size: within(raw.page_size, 1_000, 1..=100_000, faults),
+        wait: within(raw.wait, 20 * SECOND, Duration::ZERO..=MAX_WAIT, faults),
     }
 }
 

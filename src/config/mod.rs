@@ -55,12 +55,13 @@ pub struct Config {
     pub errors: Errors,
     pub sessions: Sessions,
     pub drain: Drain,
+    pub streams: Streams,
     pub edge: Edge,
     pub idempotency: Idempotency,
+    pub questions: Questions,
     /// How tools and prompts are named where every upstream's stand side by side.
     pub names: Names,
     pub lists: Lists,
-    pub questions: Questions,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -206,6 +207,24 @@ pub struct Drain {
     pub timeout: Duration,
 }
 
+/// How many streams of notices there may be, and what is kept for clients whose connection broke.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Streams {
+    /// Streams of one employee, or of a caller where no employee is named.
+    pub per_principal: usize,
+    pub total: usize,
+    /// Resources that one stream or session watches.
+    pub subscriptions: usize,
+    /// Sessions that keep a log level, a stream or subscriptions.
+    pub sessions: usize,
+    /// How long an answer can be taken up again. Zero: not at all.
+    pub resume_window: Duration,
+    /// Kept of one answer.
+    pub resume_bytes: u64,
+    /// Kept of all.
+    pub resume_total: u64,
+}
+
 /// Bounds of what clients may do before anything is known of them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Edge {
@@ -214,6 +233,9 @@ pub struct Edge {
     pub body_timeout: Duration,
     pub max_connections: usize,
     pub max_body: u64,
+    /// How many messages a batch of 2025-03-26 may hold, and how many of them run at once.
+    pub max_batch: usize,
+    pub batch_concurrency: usize,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

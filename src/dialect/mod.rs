@@ -10,6 +10,7 @@ pub mod header_value;
 pub mod jsonrpc;
 pub mod mcp_lite;
 pub mod north;
+pub mod notices;
 pub mod questions;
 pub mod request;
 pub mod south;

@@ -148,7 +148,11 @@ fn read_complete(params: Option<Value<'_>>) -> Result<Request, Error> {
 fn read_notices(params: Option<Value<'_>>) -> Result<Notices, Error> {
     let filter = params.and_then(|params| params.get("notifications"));
     let filter = filter.filter(|filter| filter.kind() == Kind::Object);
-    let filter = filter.ok_or_else(|| invalid("`params.notifications` must be an object"))?;
+    read_filter(filter.ok_or_else(|| invalid("`params.notifications` must be an object"))?)
+}
+
+/// The members of such a filter, a client's or a server's.
+pub(super) fn read_filter(filter: Value<'_>) -> Result<Notices, Error> {
     let wanted = |member: &str| match filter.get(member) {
         None => Ok(false),
         Some(value) => value

@@ -13,7 +13,7 @@ use crate::{
 };
 
 /// Methods of this revision that the gateway serves.
-const SERVED: [Method; 12] = [
+const SERVED: [Method; 13] = [
     Method::Discover,
     Method::ListTools,
     Method::CallTool,
@@ -26,6 +26,7 @@ const SERVED: [Method; 12] = [
     Method::GetTask,
     Method::UpdateTask,
     Method::CancelTask,
+    Method::Listen,
 ];
 
 fn mismatch(message: impl Into<std::borrow::Cow<'static, str>>) -> Error {

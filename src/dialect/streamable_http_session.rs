@@ -13,7 +13,7 @@ use crate::{
 };
 
 /// Methods of these revisions that the gateway serves.
-const SERVED: [Method; 10] = [
+const SERVED: [Method; 13] = [
     Method::Initialize,
     Method::Ping,
     Method::ListTools,
@@ -24,6 +24,9 @@ const SERVED: [Method; 10] = [
     Method::ListTemplates,
     Method::ReadResource,
     Method::Complete,
+    Method::SetLevel,
+    Method::Subscribe,
+    Method::Unsubscribe,
 ];
 
 /// The version named by the header; absent, the one that the specification assumes.

@@ -3,6 +3,7 @@
 //! It proposes what it found to the registry and never touches a pin; one upstream's trouble is
 //! its own.
 
+mod follow;
 mod listing;
 mod probe;
 
@@ -72,6 +73,7 @@ where
     /// Lists, waits and lists again, until it is dropped.
     pub async fn run(self) {
         let mut failures = 0;
+        let mut follow = follow::Follow::default();
         let mut told = Told::default();
         loop {
             match self.look(&mut told).await {
@@ -86,7 +88,8 @@ where
                     failures += 1;
                 }
             }
-            tokio::time::sleep(self.pause(failures)).await;
+            let pause = self.pause(failures);
+            self.wait(&mut follow, pause).await;
         }
     }
 
@@ -225,8 +228,22 @@ where
         pause.mul_f64(rand::rng().random_range(0.9..1.1))
     }
 
-    /// One request of the gateway's own.
+    /// One request of the gateway's own, and its one answer.
     async fn ask(&self, request: SouthRequest) -> Result<Final, Error> {
+        match self.send(request).await?.content {
+            Content::Final(end) => Ok(end),
+            Content::Stream(mut events) => loop {
+                match events.next().await {
+                    Some(Event::Notification(_) | Event::Question(_)) => {}
+                    Some(Event::End(end)) => return end,
+                    None => return Err(no_answer()),
+                }
+            },
+            Content::Nothing => Err(no_answer()),
+        }
+    }
+
+    async fn send(&self, request: SouthRequest) -> Result<Reply, Error> {
         let trace = TraceContext {
             trace_id: rand::random(),
             span_id: rand::random(),
@@ -248,17 +265,7 @@ where
         };
         let mut service = self.service.clone();
         std::future::poll_fn(|cx| service.poll_ready(cx)).await?;
-        match service.call(routed).await?.content {
-            Content::Final(end) => Ok(end),
-            Content::Stream(mut events) => loop {
-                match events.next().await {
-                    Some(Event::Notification(_) | Event::Question(_)) => {}
-                    Some(Event::End(end)) => return end,
-                    None => return Err(no_answer()),
-                }
-            },
-            Content::Nothing => Err(no_answer()),
-        }
+        service.call(routed).await
     }
 }
 

@@ -133,7 +133,10 @@ fn params(request: &SouthRequest) -> Option<&RawMembers> {
     match request {
         SouthRequest::CallTool { others, .. } => Some(others),
         SouthRequest::Ask { ask, .. } => Some(&ask.params),
-        SouthRequest::Probe | SouthRequest::List { .. } => None,
+        SouthRequest::Probe
+        | SouthRequest::List { .. }
+        | SouthRequest::Listen(_)
+        | SouthRequest::Subscribe { .. } => None,
     }
 }
 
@@ -141,7 +144,10 @@ fn params_mut(request: &mut SouthRequest) -> Option<&mut RawMembers> {
     match request {
         SouthRequest::CallTool { others, .. } => Some(others),
         SouthRequest::Ask { ask, .. } => Some(&mut ask.params),
-        SouthRequest::Probe | SouthRequest::List { .. } => None,
+        SouthRequest::Probe
+        | SouthRequest::List { .. }
+        | SouthRequest::Listen(_)
+        | SouthRequest::Subscribe { .. } => None,
     }
 }
 

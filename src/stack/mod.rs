@@ -17,10 +17,13 @@ pub mod answer;
 pub mod api_key;
 pub mod asked;
 pub mod audit;
+pub mod client_sessions;
 pub mod continuation;
 pub mod credential;
 pub mod idempotency;
+pub mod listen;
 pub mod naming;
+pub mod notices;
 pub mod parked;
 pub mod policy;
 pub mod principal;
@@ -38,10 +41,13 @@ use self::{
     api_key::ApiKeyLayer,
     asked::Asked,
     audit::AuditLayer,
+    client_sessions::ClientStates,
     continuation::ContinuationLayer,
     credential::CredentialLayer,
     idempotency::IdempotencyLayer,
+    listen::ListenLayer,
     naming::NamingLayer,
+    notices::Notices,
     parked::ParkedCalls,
     policy::PolicyLayer,
     principal::PrincipalLayer,
@@ -52,8 +58,8 @@ use self::{
     stage::{ListConfig, Routed, Upstreams, Worlds},
     task::TaskLayer,
     translate::{
-        Cancels, SideStreams,
-        northbound::{NorthboundConfig, NorthboundLayer},
+        Cancels, SideStreams, Streams,
+        northbound::{Known, NorthboundConfig, NorthboundLayer},
         southbound::SouthboundLayer,
     },
     validate::ValidateLayer,
@@ -103,6 +109,12 @@ pub struct Engines {
     /// Of the gateway, towards servers.
     pub sessions: Arc<Sessions>,
     pub telemetry: Arc<Telemetry>,
+    /// Who listens for notices.
+    pub notices: Arc<Notices>,
+    /// What clients have set up in their sessions.
+    pub client_states: Arc<ClientStates>,
+    /// Answers that a client can take up again.
+    pub streams: Arc<Streams>,
     pub northbound: NorthboundConfig,
     pub lists: ListConfig,
     pub tools_call_errors: ToolsCallErrors,
@@ -143,6 +155,9 @@ where
     .layer(stack);
     let stack = RouteLayer::new(e.upstreams.clone(), e.cursors.clone(), e.lists, e.clock.clone())
         .layer(stack);
+    // What a client sets up here concerns no upstream's answer.
+    let stack = ListenLayer::new(e.notices.clone(), e.client_states.clone(), e.upstreams.clone())
+        .layer(stack);
     // The last thing before a call leaves: its intent is on disk.
     let stack = AuditLayer::new(e.audit.clone()).layer(stack);
     // A replay ends here: it reaches no upstream and leaves no second intent.
@@ -160,7 +175,11 @@ where
     // From bytes to a call: needs to know the caller, whose session it may be.
     let stack = NorthboundLayer::new(
         e.northbound.clone(),
-        e.client_sessions.clone(),
+        Known {
+            sessions: e.client_sessions.clone(),
+            states: e.client_states.clone(),
+            streams: e.streams.clone(),
+        },
         e.clock.clone(),
         e.cancels.clone(),
         e.asked.clone(),

@@ -26,7 +26,6 @@ use crate::{
     mcp::{Family, rpc},
     model::{
         call::{Call, Request, Surface, Target},
-        caller::Auth,
         exchange::DecisionKind,
         reply::Reply,
         server::UpstreamName,
@@ -129,8 +128,11 @@ fn pending<'a>(world: &'a World, call: &'a Call) -> impl Iterator<Item = &'a Ups
             let is_listed = found.is_some_and(|found| found.item.is_some());
             (!is_listed).then_some(Some(ask::family(&asked.target)))
         }
-        // What is declared now is all that a client will ever ask for.
-        Request::Initialize { .. } | Request::Discover | Request::Misread(_) => Some(None),
+        // What is declared now is all that a client will ever ask for, or a stream will tell.
+        Request::Initialize { .. }
+        | Request::Discover
+        | Request::Listen(_)
+        | Request::Misread(_) => Some(None),
         _ => None,
     };
     family.into_iter().flat_map(move |family| catalog.pending(&call.surface, family))
@@ -164,7 +166,7 @@ impl PolicyLayer {
 }
 
 fn decide(call: Call, world: Arc<World>, layer: &PolicyLayer) -> Result<Permitted, Error> {
-    let view = view(&call, &world);
+    let view = world.view_of(&call.caller);
     if let Surface::Upstream(name) = &call.surface
         && !world.catalog.knows(name)
     {
@@ -212,22 +214,6 @@ fn employee_named(call: &Call) -> Result<(), Error> {
         );
     }
     Ok(())
-}
-
-/// Whose eyes the call sees with.
-fn view(call: &Call, world: &World) -> Arc<View> {
-    let caller = &call.caller;
-    let rules = &world.rules;
-    if caller.principal.auth != Auth::Key {
-        return rules.view(&caller.tenant, &caller.id, &caller.principal.roles);
-    }
-    // Without an employee a fronting gateway sees what its configuration says; a caller of no
-    // employees at all only what rules say that name it.
-    if caller.names_employees {
-        rules.view(&caller.tenant, &caller.id, &caller.catalog_roles)
-    } else {
-        rules.view_of_key(&caller.tenant, &caller.id)
-    }
 }
 
 fn note(call: &Call, tool: &Arc<Tool>, view: &View, index: ItemIndex) {

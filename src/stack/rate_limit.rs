@@ -130,9 +130,11 @@ where
     }
 
     fn call(&mut self, permitted: Permitted) -> Self::Future {
+        // A stream of notices is idle nearly all of its time and has caps of its own.
+        let lasts = !matches!(permitted.call.request, Request::Listen(_));
         match self.limiter.try_enter(&subject(&permitted)) {
             Attempt::In(entry) => {
-                Either::Right(Either::Left(Charged::new(entry, self.inner.call(permitted))))
+                Either::Right(Either::Left(Charged::new(entry, lasts, self.inner.call(permitted))))
             }
             Attempt::Out(exceeded) => {
                 Either::Left(ready(Err(refused(&permitted.call.exchange, &exceeded))))
@@ -149,7 +151,7 @@ where
                     if let Some(waited) = entry.waited {
                         permitted.call.exchange.facts().waited += waited;
                     }
-                    Charged::new(entry, inner.call(permitted)).await
+                    Charged::new(entry, lasts, inner.call(permitted)).await
                 })))
             }
         }
@@ -214,12 +216,14 @@ pin_project! {
         #[pin]
         inner: F,
         entry: Option<Entry>,
+        // A streamed reply holds the slots to its end.
+        lasts: bool,
     }
 }
 
 impl<F> Charged<F> {
-    fn new(entry: Entry, inner: F) -> Self {
-        Self { inner, entry: Some(entry) }
+    fn new(entry: Entry, lasts: bool, inner: F) -> Self {
+        Self { inner, entry: Some(entry), lasts }
     }
 }
 
@@ -236,7 +240,7 @@ where
         Poll::Ready(match (result, entry) {
             (Ok(mut reply), Some(entry)) => {
                 reply.headers.extend(limit::admitted_headers(&entry.admitted));
-                Ok(hold(reply, entry.slots))
+                Ok(if *this.lasts { hold(reply, entry.slots) } else { reply })
             }
             (result, _) => result,
         })

@@ -27,8 +27,8 @@ use crate::{
     error::Error,
     mcp::{Capabilities, Family, LogLevel, Served, Version},
     model::{
-        call::{Ask, Call, Client, Meta, RawMembers, Surface},
-        caller::Caller,
+        call::{Ask, Call, Client, Meta, Notices, RawMembers, Surface},
+        caller::{Auth, Caller},
         exchange::{Exchange, NorthDialect},
         reply::RpcError,
         server::{DialectKind, IdempotencyMode, Risk, UpstreamName},
@@ -96,6 +96,21 @@ impl World {
         };
         let lists = Cache::builder().max_capacity(LISTS_BYTES).weigher(weight).build();
         Self { catalog, rules, lists }
+    }
+
+    /// Whose eyes a caller sees with.
+    pub fn view_of(&self, caller: &Caller) -> Arc<View> {
+        let rules = &self.rules;
+        if caller.principal.auth != Auth::Key {
+            return rules.view(&caller.tenant, &caller.id, &caller.principal.roles);
+        }
+        // Without an employee a fronting gateway sees what its configuration says; a caller of
+        // no employees at all only what rules say that name it.
+        if caller.names_employees {
+            rules.view(&caller.tenant, &caller.id, &caller.catalog_roles)
+        } else {
+            rules.view_of_key(&caller.tenant, &caller.id)
+        }
     }
 
     /// The rendered page of a view, rendered at most once while it is kept.
@@ -218,14 +233,6 @@ impl Upstream {
         self.served.store(served.bits(), Ordering::Relaxed);
     }
 
-    pub fn instructions(&self) -> Option<Arc<str>> {
-        self.instructions.read().clone()
-    }
-
-    pub fn set_instructions(&self, instructions: Option<String>) {
-        *self.instructions.write() = instructions.map(Into::into);
-    }
-
     /// What a session of the handshake era declares for a client: what it can be asked for, as
     /// far as the gateway can carry it.
     pub fn declares(&self, client: &Client, dialect: Option<NorthDialect>) -> Capabilities {
@@ -235,6 +242,14 @@ impl Upstream {
             }
             _ => Capabilities::NONE,
         }
+    }
+
+    pub fn instructions(&self) -> Option<Arc<str>> {
+        self.instructions.read().clone()
+    }
+
+    pub fn set_instructions(&self, instructions: Option<String>) {
+        *self.instructions.write() = instructions.map(Into::into);
     }
 }
 
@@ -301,6 +316,13 @@ pub enum SouthRequest {
         timeout: Duration,
         max_time: Duration,
     },
+    /// A stream of notices: of these, under the server's own names.
+    Listen(Box<Notices>),
+    /// Towards servers of the handshake era: notices of this resource, on or off.
+    Subscribe {
+        uri: Box<str>,
+        on: bool,
+    },
     /// The target is named as the server names it.
     Ask {
         ask: Box<Ask>,
@@ -324,7 +346,10 @@ impl SouthRequest {
             SouthRequest::CallTool { timeout, .. } | SouthRequest::Ask { timeout, .. } => {
                 Some(*timeout)
             }
-            SouthRequest::Probe | SouthRequest::List { .. } => None,
+            SouthRequest::Probe
+            | SouthRequest::List { .. }
+            | SouthRequest::Listen(_)
+            | SouthRequest::Subscribe { .. } => None,
         }
     }
 }

@@ -126,11 +126,10 @@ fn an_ended_session_is_gone() {
 }
 
 #[test]
-fn there_is_no_stream_to_get_yet() {
+fn there_is_no_stream_without_a_session() {
     let (_up, gateway) = start("");
     let client = gateway.client("/mcp/up", Dialect::Legacy);
-    let (session, _) = client.initialize();
-    for client in [session, client, gateway.client("/mcp", Dialect::Modern)] {
+    for client in [client, gateway.client("/mcp", Dialect::Modern)] {
         let answer = client.header("Accept", "text/event-stream").method("GET");
         assert_eq!(answer.status, 405, "{answer:?}");
         assert!(answer.header("allow").is_some_and(|allow| allow.contains("POST")), "{answer:?}");

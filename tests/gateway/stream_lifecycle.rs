@@ -105,6 +105,8 @@ fn events_are_passed_on_one_by_one() {
                 assert_eq!(head.header("x-accel-buffering"), Some("no"));
                 assert_eq!(head.header("content-encoding"), None);
                 let own = format!(r#""progressToken":{token}"#);
+                // The answer can be taken up from its very beginning.
+                assert!(client.event().unwrap().ends_with("\nretry: 1000\ndata: \n\n"));
                 assert!(client.event().unwrap().contains(&own));
                 signal.give();
                 assert!(client.event().unwrap().contains(&own));

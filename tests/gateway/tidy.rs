@@ -30,7 +30,8 @@ const ENGINES: &[&str] = &[
 ];
 
 /// What a layer may use of the stack besides itself.
-const BETWEEN_LAYERS: &[&str] = &["answer", "asked", "parked", "stage"];
+const BETWEEN_LAYERS: &[&str] =
+    &["answer", "asked", "client_sessions", "notices", "parked", "stage"];
 
 const MAX_LINES: usize = 500;
 

@@ -39,11 +39,12 @@ pub struct RawConfig {
     pub session_ttl: Option<Spanned<Duration>>,
     pub drain_delay: Option<Spanned<Duration>>,
     pub drain_timeout: Option<Spanned<Duration>>,
+    pub streams: RawStreams,
     pub edge: RawEdge,
     pub idempotency: RawIdempotency,
+    pub questions: RawQuestions,
     pub names: Option<Names>,
     pub lists: RawLists,
-    pub questions: RawQuestions,
 }
 
 #[derive(Debug, Default)]
@@ -64,12 +65,25 @@ pub struct RawTls {
 }
 
 #[derive(Debug, Default)]
+pub struct RawStreams {
+    pub per_principal: Option<Spanned<usize>>,
+    pub total: Option<Spanned<usize>>,
+    pub subscriptions: Option<Spanned<usize>>,
+    pub sessions: Option<Spanned<usize>>,
+    pub resume_window: Option<Spanned<Duration>>,
+    pub resume_bytes: Option<Spanned<ByteSize>>,
+    pub resume_total: Option<Spanned<ByteSize>>,
+}
+
+#[derive(Debug, Default)]
 pub struct RawEdge {
     pub header_timeout: Option<Spanned<Duration>>,
     pub idle_timeout: Option<Spanned<Duration>>,
     pub body_timeout: Option<Spanned<Duration>>,
     pub max_connections: Option<Spanned<usize>>,
     pub max_body: Option<Spanned<ByteSize>>,
+    pub max_batch: Option<Spanned<usize>>,
+    pub batch_concurrency: Option<Spanned<usize>>,
 }
 
 #[derive(Debug, Default)]
@@ -82,17 +96,17 @@ pub struct RawIdempotency {
 }
 
 #[derive(Debug, Default)]
-pub struct RawLists {
-    pub page_size: Option<Spanned<usize>>,
-    pub wait: Option<Spanned<Duration>>,
-}
-
-#[derive(Debug, Default)]
 pub struct RawQuestions {
     pub answer: Option<Spanned<Duration>>,
     pub rounds: Option<Spanned<usize>>,
     pub max_open: Option<Spanned<usize>>,
     pub max_open_each: Option<Spanned<usize>>,
+}
+
+#[derive(Debug, Default)]
+pub struct RawLists {
+    pub page_size: Option<Spanned<usize>>,
+    pub wait: Option<Spanned<Duration>>,
 }
 
 /// Where a secret is.
@@ -185,11 +199,12 @@ impl RawConfig {
             session_ttl: map.optional("session_ttl", faults),
             drain_delay: map.optional("drain_delay", faults),
             drain_timeout: map.optional("drain_timeout", faults),
+            streams: read_streams(&mut map, faults),
             edge: read_edge(&mut map, faults),
             idempotency: read_idempotency(&mut map, faults),
+            questions: read_questions(&mut map, faults),
             names: map.words("names", &NAMES, faults),
             lists: read_lists(&mut map, faults),
-            questions: read_questions(&mut map, faults),
         };
         map.finish(faults);
         Some(config)
@@ -256,6 +271,21 @@ fn read_tls(map: &mut MapReader<'_>, faults: &mut Faults) -> Option<RawTls> {
     })
 }
 
+fn read_streams(map: &mut MapReader<'_>, faults: &mut Faults) -> RawStreams {
+    part(map, "streams", faults, |map, faults| {
+        Some(RawStreams {
+            per_principal: map.optional("per_principal", faults),
+            total: map.optional("total", faults),
+            subscriptions: map.optional("subscriptions", faults),
+            sessions: map.optional("sessions", faults),
+            resume_window: map.optional("resume_window", faults),
+            resume_bytes: map.optional("resume_bytes", faults),
+            resume_total: map.optional("resume_total", faults),
+        })
+    })
+    .unwrap_or_default()
+}
+
 fn read_edge(map: &mut MapReader<'_>, faults: &mut Faults) -> RawEdge {
     part(map, "edge", faults, |map, faults| {
         Some(RawEdge {
@@ -264,6 +294,8 @@ fn read_edge(map: &mut MapReader<'_>, faults: &mut Faults) -> RawEdge {
             body_timeout: map.optional("body_timeout", faults),
             max_connections: map.optional("max_connections", faults),
             max_body: map.optional("max_body", faults),
+            max_batch: map.optional("max_batch", faults),
+            batch_concurrency: map.optional("batch_concurrency", faults),
         })
     })
     .unwrap_or_default()
@@ -282,16 +314,6 @@ fn read_idempotency(map: &mut MapReader<'_>, faults: &mut Faults) -> RawIdempote
     .unwrap_or_default()
 }
 
-fn read_lists(map: &mut MapReader<'_>, faults: &mut Faults) -> RawLists {
-    part(map, "lists", faults, |map, faults| {
-        Some(RawLists {
-            page_size: map.optional("page_size", faults),
-            wait: map.optional("wait", faults),
-        })
-    })
-    .unwrap_or_default()
-}
-
 fn read_questions(map: &mut MapReader<'_>, faults: &mut Faults) -> RawQuestions {
     part(map, "questions", faults, |map, faults| {
         Some(RawQuestions {
@@ -299,6 +321,16 @@ fn read_questions(map: &mut MapReader<'_>, faults: &mut Faults) -> RawQuestions 
             rounds: map.optional("rounds", faults),
             max_open: map.optional("max_open", faults),
             max_open_each: map.optional("max_open_each", faults),
+        })
+    })
+    .unwrap_or_default()
+}
+
+fn read_lists(map: &mut MapReader<'_>, faults: &mut Faults) -> RawLists {
+    part(map, "lists", faults, |map, faults| {
+        Some(RawLists {
+            page_size: map.optional("page_size", faults),
+            wait: map.optional("wait", faults),
         })
     })
     .unwrap_or_default()

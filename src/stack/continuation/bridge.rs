@@ -204,7 +204,10 @@ where
             SouthRequest::CallTool { max_time, .. } | SouthRequest::Ask { max_time, .. } => {
                 *max_time
             }
-            SouthRequest::Probe | SouthRequest::List { .. } => self.again.upstream.max_time,
+            SouthRequest::Probe
+            | SouthRequest::List { .. }
+            | SouthRequest::Listen(_)
+            | SouthRequest::Subscribe { .. } => self.again.upstream.max_time,
         };
         self.started + max_time
     }
@@ -354,7 +357,10 @@ where
             SouthRequest::CallTool { max_time, .. } | SouthRequest::Ask { max_time, .. } => {
                 *max_time = left;
             }
-            SouthRequest::Probe | SouthRequest::List { .. } => {}
+            SouthRequest::Probe
+            | SouthRequest::List { .. }
+            | SouthRequest::Listen(_)
+            | SouthRequest::Subscribe { .. } => {}
         }
         if let Some(members) = params_mut(&mut routed.request) {
             members.retain(|member| !is(&member.key, ANSWERS) && !is(&member.key, STATE));

@@ -62,7 +62,10 @@ impl Binding {
                 | Target::Task(target)) = &ask.target;
                 text.push_str(target);
             }
-            SouthRequest::Probe | SouthRequest::List { .. } => {}
+            SouthRequest::Probe
+            | SouthRequest::List { .. }
+            | SouthRequest::Listen(_)
+            | SouthRequest::Subscribe { .. } => {}
         }
         if let Some(members) = params(&self.request) {
             let others = members

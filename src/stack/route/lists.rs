@@ -29,7 +29,7 @@ const LIST_TTL_MS: u64 = 10_000;
 const DISCOVER_TTL_MS: u64 = 60_000;
 
 /// Whether clients are told of changes, and so may be promised it.
-const NOTICES: bool = false;
+const NOTICES: bool = true;
 
 /// What is carried from an upstream that declares it to a client.
 const CARRIED: Served = Served::from_bits(

@@ -12,9 +12,13 @@ use std::{
 use bytes::Bytes;
 use dashmap::DashMap;
 use futures_util::{StreamExt, stream};
+use http::{HeaderName, HeaderValue};
+use smallvec::SmallVec;
 use tokio::sync::{mpsc, watch};
 
+use super::{north_reply::Encoder, resume::Kept};
 use crate::{
+    body::Body,
     error::{Code, Error},
     model::reply::{Content, Event, Reply, ReplyStream},
 };
@@ -55,6 +59,23 @@ impl Cancels {
     }
 }
 
+/// A place for a stream that can be taken up again.
+pub(super) struct Keep {
+    pub kept: Arc<Kept>,
+    pub encoder: Encoder,
+    /// The revision has an event without a message to begin with.
+    pub primed: bool,
+}
+
+/// What a call came to.
+pub(super) enum Ran {
+    Reply(Reply),
+    /// A stream that is kept, and the headers of its answer.
+    Kept(Headers, Body),
+}
+
+type Headers = SmallVec<[(HeaderName, HeaderValue); 2]>;
+
 struct Leave {
     of: Arc<Cancels>,
     key: Key,
@@ -80,10 +101,11 @@ impl InFlight {
     }
 
     /// Runs a call to its end in a task of its own, whatever becomes of whoever waits for it.
-    /// `None`: it was cancelled.
-    pub(super) async fn run<F>(mut self, call: F) -> Result<Option<Reply>, Error>
+    /// `None`: it was cancelled. A stream is kept where `keep` has a place for it.
+    pub(super) async fn run<F, K>(mut self, call: F, keep: Option<K>) -> Result<Option<Ran>, Error>
     where
         F: Future<Output = Result<Reply, Error>> + Send + 'static,
+        K: FnOnce() -> Keep + Send + 'static,
     {
         // The handshake era forbids that a disconnect cancels: the task outlives its waiter on
         // purpose, and is bounded by the call's own time limits.
@@ -92,13 +114,16 @@ impl InFlight {
                 reply = call => reply?,
                 () = cancelled(&mut self.cancelled) => return Ok(None),
             };
-            match reply.content {
-                Content::Stream(stream) => {
-                    let content = Content::Stream(self.pump(stream));
-                    Ok(Some(Reply { headers: reply.headers, content }))
+            let headers = reply.headers;
+            Ok(Some(match (reply.content, keep) {
+                (Content::Stream(stream), Some(keep)) => {
+                    Ran::Kept(headers, self.fill(stream, keep()))
                 }
-                _ => Ok(Some(reply)),
-            }
+                (Content::Stream(stream), None) => {
+                    Ran::Reply(Reply { headers, content: Content::Stream(self.pump(stream)) })
+                }
+                (content, _) => Ran::Reply(Reply { headers, content }),
+            }))
         });
         match task.await {
             Ok(result) => result,
@@ -106,6 +131,37 @@ impl InFlight {
                 Err(Error::new(Code::Internal, "the call ended abnormally").with_cause(cause))
             }
         }
+    }
+
+    /// Drives a stream to its end, into the place from which its client reads, now or later.
+    fn fill(mut self, mut stream: ReplyStream, keep: Keep) -> Body {
+        let Keep { kept, encoder, primed } = keep;
+        let body = kept.read(0);
+        // It outlives its client on purpose, and is bounded by the call's own time limits.
+        tokio::runtime::Handle::current().spawn(async move {
+            if primed {
+                kept.prime().await;
+            }
+            loop {
+                let event = tokio::select! {
+                    event = stream.next() => event,
+                    () = cancelled(&mut self.cancelled) => None,
+                };
+                let Some(event) = event else { break };
+                let (needed, end) = match &event {
+                    Event::Notification(_) => (false, false),
+                    Event::Question(_) => (true, false),
+                    Event::End(_) => (true, true),
+                };
+                kept.add(encoder.encode(event), needed).await;
+                if end {
+                    break;
+                }
+            }
+            kept.finish();
+            drop(self.leave.take());
+        });
+        body
     }
 
     /// Drives a stream to its end whether or not anybody reads it.

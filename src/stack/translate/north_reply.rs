@@ -7,11 +7,12 @@ use futures_util::{StreamExt, stream};
 use http::{HeaderValue, Response, StatusCode, header as http_header};
 use http_body::Frame;
 use http_body_util::StreamBody;
+use smallvec::SmallVec;
 
 use crate::{
     body::{Body, BoxError},
     dialect::{fault, jsonrpc, north, sse},
-    error::{Code, Error, Form},
+    error::{Code, Error},
     mcp::{Method, header, rpc},
     model::{
         exchange::{Exchange, Facts, NorthDialect, Outcome},
@@ -21,7 +22,7 @@ use crate::{
 };
 
 /// Between two comments on a stream that is otherwise silent.
-const KEEP_ALIVE: Duration = Duration::from_secs(15);
+pub(super) const KEEP_ALIVE: Duration = Duration::from_secs(15);
 
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
 const EVENTS: HeaderValue = HeaderValue::from_static("text/event-stream");
@@ -32,7 +33,7 @@ pub(super) fn mcp(
     exchange: &Arc<Exchange>,
     id: &Bytes,
     dialect: NorthDialect,
-    active: Active,
+    active: Option<Active>,
 ) -> Response<Body> {
     let mut response = match reply.content {
         Content::Final(end) => {
@@ -44,22 +45,9 @@ pub(super) fn mcp(
             response
         }
         Content::Stream(events) => {
-            exchange.facts().status = Some(200);
-            let body = event_stream(Writing {
-                events,
-                exchange: exchange.clone(),
-                id: id.clone(),
-                dialect,
-                pieces: VecDeque::new(),
-                over: false,
-                _active: active,
-            });
-            let mut response = Response::new(body);
-            let headers = response.headers_mut();
-            headers.insert(http_header::CONTENT_TYPE, EVENTS);
-            headers.insert(http_header::CACHE_CONTROL, HeaderValue::from_static("no-cache"));
-            headers.insert(header::ACCEL_BUFFERING, HeaderValue::from_static("no"));
-            response
+            let encoder = Encoder::new(exchange.clone(), id.clone(), dialect, active);
+            let writing = Writing { events, encoder, pieces: VecDeque::new(), over: false };
+            events_response(event_stream(writing))
         }
         Content::Nothing => {
             exchange.facts().outcome = Some(Outcome::Ok);
@@ -71,6 +59,16 @@ pub(super) fn mcp(
     for (name, value) in reply.headers {
         response.headers_mut().append(name, value);
     }
+    response
+}
+
+/// The answer that an event stream is.
+pub(super) fn events_response(body: Body) -> Response<Body> {
+    let mut response = Response::new(body);
+    let headers = response.headers_mut();
+    headers.insert(http_header::CONTENT_TYPE, EVENTS);
+    headers.insert(http_header::CACHE_CONTROL, HeaderValue::from_static("no-cache"));
+    headers.insert(header::ACCEL_BUFFERING, HeaderValue::from_static("no"));
     response
 }
 
@@ -163,16 +161,21 @@ pub(super) async fn lite(reply: Reply, exchange: &Arc<Exchange>) -> Result<Respo
     Ok(response)
 }
 
-struct Writing {
-    events: ReplyStream,
+/// Writes the events of one answer.
+pub(super) struct Encoder {
     exchange: Arc<Exchange>,
     id: Bytes,
     dialect: NorthDialect,
+    /// Counts the request among those under way, to the stream's end.
+    _active: Option<Active>,
+}
+
+struct Writing {
+    events: ReplyStream,
+    encoder: Encoder,
     /// Pieces of the last event that are still to be sent.
     pieces: VecDeque<Bytes>,
     over: bool,
-    /// Counts the request among those under way, to the stream's end.
-    _active: Active,
 }
 
 /// Events as they come, comments in between, and exactly one response at the end.
@@ -193,47 +196,49 @@ fn event_stream(writing: Writing) -> Body {
 
 impl Writing {
     async fn next(&mut self) {
-        let event = tokio::time::timeout(KEEP_ALIVE, self.events.next()).await;
-        match event {
+        match tokio::time::timeout(KEEP_ALIVE, self.events.next()).await {
             Err(_) => self.pieces.push_back(Bytes::from_static(b": keep-alive\n\n")),
-            Ok(Some(Event::Notification(notification))) => {
-                let text =
-                    jsonrpc::notification(&notification.method, notification.params.as_deref());
-                self.pieces.extend(sse::encode([Bytes::from(text)]));
-            }
-            Ok(Some(Event::Question(question))) => {
-                self.pieces.extend(sse::encode([Bytes::from(jsonrpc::question(&question))]));
-            }
-            Ok(Some(Event::End(end))) => {
-                self.over = true;
-                let message = match end {
-                    Ok(end) => {
-                        note(&mut self.exchange.facts(), &end, self.dialect);
-                        north::response(&self.id, &end, self.dialect)
-                    }
-                    Err(error) => smallvec::smallvec![self.failed(&error)],
-                };
-                self.pieces.extend(sse::encode(message));
+            Ok(Some(event)) => {
+                self.over = matches!(event, Event::End(_));
+                self.pieces.extend(self.encoder.encode(event));
             }
             // A stream whose call was cancelled ends without a response.
             Ok(None) => self.over = true,
+        }
+    }
+}
+
+impl Encoder {
+    pub(super) fn new(
+        exchange: Arc<Exchange>,
+        id: Bytes,
+        dialect: NorthDialect,
+        active: impl Into<Option<Active>>,
+    ) -> Self {
+        exchange.facts().status = Some(200);
+        Self { exchange, id, dialect, _active: active.into() }
+    }
+
+    /// One event as it is written; an end is noted.
+    pub(super) fn encode(&self, event: Event) -> SmallVec<[Bytes; 5]> {
+        match event {
+            Event::Notification(notification) => {
+                let text =
+                    jsonrpc::notification(&notification.method, notification.params.as_deref());
+                sse::encode([Bytes::from(text)])
+            }
+            Event::Question(question) => sse::encode([Bytes::from(jsonrpc::question(&question))]),
+            Event::End(Ok(end)) => {
+                note(&mut self.exchange.facts(), &end, self.dialect);
+                sse::encode(north::response(&self.id, &end, self.dialect))
+            }
+            Event::End(Err(error)) => sse::encode([self.failed(&error)]),
         }
     }
 
     fn failed(&self, error: &Error) -> Bytes {
         let mut facts = self.exchange.facts();
         facts.failed(error);
-        let trace_id = facts.trace.trace_id_hex();
-        let as_result = facts.refusals_as_results
-            && facts.method == Some(Method::CallTool)
-            && *error.form() == Form::Taxonomy;
-        if !as_result {
-            return fault::rpc_response(error, Some(&self.id), &trace_id);
-        }
-        let mut text = jsonrpc::result_head(&self.id);
-        let structured = !facts.has_output_schema;
-        text.extend_from_slice(&fault::tool_result(error, self.dialect, &trace_id, structured));
-        text.push(b'}');
-        text.into()
+        fault::message(error, &mut facts, self.dialect)
     }
 }

@@ -11,18 +11,23 @@ use std::{
 };
 
 use bytes::Bytes;
-use http::{HeaderValue, Request as HttpRequest, Response, StatusCode, request::Parts};
+use http::{HeaderValue, Request as HttpRequest, Response, request::Parts};
 use http_body::Body as HttpBody;
 use tower::{Layer, Service};
 
 use super::{
     super::{
         asked::{Answer, Asked},
+        client_sessions::ClientStates,
         stage::BoxFuture,
     },
+    batch,
     http_form::{accepted, check_content_type, not_allowed, one_header},
-    inflight::{Cancels, InFlight},
-    north_reply,
+    inflight::{Cancels, InFlight, Keep, Ran},
+    legacy::LegacySession,
+    listen,
+    north_reply::{self, Encoder},
+    resume::Streams,
 };
 use crate::{
     body::{self, Body, BoxError},
@@ -32,9 +37,9 @@ use crate::{
         mcp_lite, streamable_http, streamable_http_session,
     },
     error::{Code, Error},
-    identity::session::{Owner, Session, Sessions},
+    identity::session::{Owner, Sessions},
     json::{self, Doc},
-    mcp::{Capabilities, LogLevel, Method, Version, header, rpc},
+    mcp::{Method, Version, header, rpc},
     model::{
         call::{Call, Client, Meta, Request, Route, Surface},
         caller::Caller,
@@ -55,29 +60,43 @@ pub struct NorthboundConfig {
     pub max_depth: usize,
     /// Requests of the handshake era need a session.
     pub sessions_required: bool,
+    /// How many messages a batch may hold.
+    pub max_batch: usize,
+    /// How many of them are carried out at once.
+    pub batch_concurrency: usize,
 }
 
 /// Reads requests, writes answers.
 #[derive(Clone)]
 pub struct NorthboundLayer {
-    config: NorthboundConfig,
-    sessions: Arc<Sessions>,
-    clock: Clock,
+    pub(super) config: NorthboundConfig,
+    pub(super) known: Known,
+    pub(super) clock: Clock,
     cancels: Arc<Cancels>,
-    asked: Arc<Asked>,
-    telemetry: Arc<Telemetry>,
+    pub(super) asked: Arc<Asked>,
+    pub(super) telemetry: Arc<Telemetry>,
+}
+
+/// What is known of clients' sessions.
+#[derive(Clone)]
+pub struct Known {
+    pub sessions: Arc<Sessions>,
+    /// What was set in them.
+    pub states: Arc<ClientStates>,
+    /// Answers that can be taken up again.
+    pub streams: Arc<Streams>,
 }
 
 impl NorthboundLayer {
     pub fn new(
         config: NorthboundConfig,
-        sessions: Arc<Sessions>,
+        known: Known,
         clock: Clock,
         cancels: Arc<Cancels>,
         asked: Arc<Asked>,
         telemetry: Arc<Telemetry>,
     ) -> Self {
-        Self { config, sessions, clock, cancels, asked, telemetry }
+        Self { config, known, clock, cancels, asked, telemetry }
     }
 }
 
@@ -120,7 +139,7 @@ where
             let route = parts.extensions.remove::<Route>().ok_or_else(missing)?;
             let caller = parts.extensions.remove::<Caller>().ok_or_else(missing)?;
             let exchange = parts.extensions.remove::<Arc<Exchange>>().ok_or_else(missing)?;
-            let front = Front { layer, parts, caller, exchange };
+            let front = Front { layer, parts, caller, exchange, alone: true };
             match route {
                 Route::Mcp(surface) => front.mcp(inner, surface, body).await,
                 Route::Lite(surface, method) => front.lite(inner, surface, method, body).await,
@@ -130,22 +149,19 @@ where
 }
 
 /// One request, its body still unread.
-struct Front {
-    layer: Arc<NorthboundLayer>,
-    parts: Parts,
-    caller: Caller,
-    exchange: Arc<Exchange>,
+pub(super) struct Front {
+    pub layer: Arc<NorthboundLayer>,
+    pub parts: Parts,
+    pub caller: Caller,
+    pub exchange: Arc<Exchange>,
+    /// Its answer is an HTTP answer of its own, not a part of a batch's.
+    pub alone: bool,
 }
 
 impl Front {
-    async fn mcp<S, B>(
-        mut self,
-        inner: S,
-        surface: Surface,
-        body: B,
-    ) -> Result<Response<Body>, Error>
+    async fn mcp<S, B>(self, inner: S, surface: Surface, body: B) -> Result<Response<Body>, Error>
     where
-        S: Service<Call, Response = Reply, Error = Error> + Send + 'static,
+        S: Service<Call, Response = Reply, Error = Error> + Clone + Send + 'static,
         S::Future: Send,
         B: HttpBody<Data = Bytes> + Send + Unpin + 'static,
         B::Error: Into<BoxError> + Send,
@@ -153,17 +169,29 @@ impl Front {
         match self.parts.method {
             http::Method::POST => {}
             http::Method::DELETE => return self.end_session(),
-            // No stream is offered outside a request; a session must still be a good one.
-            http::Method::GET => {
-                self.session()?;
-                return Err(not_allowed("POST, DELETE"));
-            }
+            http::Method::GET => return self.stream_of_session(inner, surface).await,
             _ => return Err(not_allowed("POST, DELETE")),
         }
         check_content_type(&self.parts.headers)?;
         let doc = self.read(body).await?;
-        let message = jsonrpc::read(&doc)?;
-        match message {
+        if doc.root().kind() == json::Kind::Array {
+            return batch::run(self, inner, surface, &doc).await;
+        }
+        self.message(inner, surface, &doc).await
+    }
+
+    /// One message, whether it came alone or in a batch.
+    pub(super) async fn message<S>(
+        mut self,
+        inner: S,
+        surface: Surface,
+        doc: &Doc,
+    ) -> Result<Response<Body>, Error>
+    where
+        S: Service<Call, Response = Reply, Error = Error> + Send + 'static,
+        S::Future: Send,
+    {
+        match jsonrpc::read(doc)? {
             Message::Request { id, method, params } => {
                 let kind = Method::parse(&method);
                 {
@@ -233,9 +261,11 @@ impl Front {
         let exchange = self.exchange.clone();
         let active = self.layer.telemetry.metrics().enter(request.method());
         let client = meta.client();
+        let listens = matches!(request, Request::Listen(_));
         let call = self.call(surface, NorthDialect::Modern, client, request, meta)?;
         let reply = inner.call(call).await?;
-        Ok(north_reply::mcp(reply, &exchange, &id, NorthDialect::Modern, active))
+        let reply = if listens { listen::tagged(reply, &id) } else { reply };
+        Ok(north_reply::mcp(reply, &exchange, &id, NorthDialect::Modern, Some(active)))
     }
 
     /// A request of the handshake era: a connection that breaks ends nothing, only
@@ -265,19 +295,15 @@ impl Front {
         let caller = self.caller.clone();
         let is_call = matches!(request, Request::CallTool(_) | Request::Ask(_));
         let active = layer.telemetry.metrics().enter(request.method());
-        let client = Client {
-            capabilities: session.capabilities.known_to(version),
-            // Until a session says which it wants, these; whoever has none is sent none.
-            log_level: session.nonce.map(|_| LogLevel::Info),
-            session: session.nonce,
-        };
+        let client = self.client(&session, version, &request)?;
+        let alone = self.alone;
         let call = self.call(surface, dialect, client, request, meta)?;
         if !is_call {
             let reply = inner.call(call).await?;
-            let mut response = north_reply::mcp(reply, &exchange, &id, dialect, active);
+            let mut response = north_reply::mcp(reply, &exchange, &id, dialect, Some(active));
             if let Some((version, capabilities)) = opens {
                 let (owner, now) = (Owner::of(&caller), layer.clock.now_ms());
-                let token = layer.sessions.start(owner, version, capabilities, now);
+                let token = layer.known.sessions.start(owner, version, capabilities, now);
                 let token = token.map_err(|cause| {
                     Error::new(Code::Internal, "no session could be opened").with_cause(cause)
                 })?;
@@ -289,12 +315,32 @@ impl Front {
         }
         let flight = session.nonce.map(|nonce| layer.cancels.enter(nonce, id.clone()));
         let flight = flight.unwrap_or_else(InFlight::alone);
-        let Some(reply) = flight.run(inner.call(call)).await? else {
-            // Cancelled: the request gets no answer, and nobody waits for one.
-            exchange.facts().outcome = Some(Outcome::Cancelled);
-            return Ok(accepted());
+        let streams = &layer.known.streams;
+        let (keep, active) = match session.nonce.filter(|_| alone && streams.is_on()) {
+            Some(session) => {
+                let (streams, exchange, id) = (streams.clone(), exchange.clone(), id.clone());
+                let keep = move || Keep {
+                    kept: streams.open(session, caller.principal.employee),
+                    encoder: Encoder::new(exchange, id, dialect, active),
+                    primed: version == Version::V2025_11_25,
+                };
+                (Some(keep), None)
+            }
+            None => (None, Some(active)),
         };
-        Ok(north_reply::mcp(reply, &exchange, &id, dialect, active))
+        match flight.run(inner.call(call), keep).await? {
+            Some(Ran::Reply(reply)) => Ok(north_reply::mcp(reply, &exchange, &id, dialect, active)),
+            Some(Ran::Kept(headers, body)) => {
+                let mut response = north_reply::events_response(body);
+                response.headers_mut().extend(headers);
+                Ok(response)
+            }
+            None => {
+                // Cancelled: the request gets no answer, and nobody waits for one.
+                exchange.facts().outcome = Some(Outcome::Cancelled);
+                Ok(accepted())
+            }
+        }
     }
 
     fn notified(
@@ -374,7 +420,7 @@ impl Front {
         Ok(bytes)
     }
 
-    fn parse(&self, bytes: Bytes) -> Result<Doc, Error> {
+    pub(super) fn parse(&self, bytes: Bytes) -> Result<Doc, Error> {
         let limits = json::Limits {
             depth: self.layer.config.max_depth,
             duplicates: json::Duplicates::Refuse,
@@ -384,7 +430,7 @@ impl Front {
         Doc::parse(bytes, &limits).map_err(|fault| jsonrpc::unreadable(&fault))
     }
 
-    fn call(
+    pub(super) fn call(
         self,
         surface: Surface,
         dialect: NorthDialect,
@@ -409,80 +455,5 @@ impl Front {
             idempotency_key: idempotency_key.map(Into::into),
             headers: self.parts.headers,
         })
-    }
-
-    // === Sessions of the handshake era ===
-
-    /// The session that a request names, if it names one.
-    fn session(&self) -> Result<Option<Session>, Error> {
-        let Some(value) = self.parts.headers.get(header::SESSION_ID) else { return Ok(None) };
-        let opened = value.to_str().ok().and_then(|token| {
-            let now = self.layer.clock.now_ms();
-            self.layer.sessions.open(token, Owner::of(&self.caller), now).ok()
-        });
-        // Expired, ended, somebody else's or invented: all the same to whoever asks.
-        opened.map(Some).ok_or_else(|| {
-            Error::http(Code::NotFound, 404, "the session is not known: initialize a new one")
-                .with_rpc_code(rpc::INVALID_REQUEST)
-        })
-    }
-
-    fn legacy(&mut self, method: Method) -> Result<LegacySession, Error> {
-        let named = streamable_http_session::version_of(&self.parts.headers)?;
-        let assumed = named.unwrap_or(Version::ASSUMED);
-        self.exchange.facts().dialect = Some(NorthDialect::Legacy(assumed));
-        if method == Method::Initialize {
-            return Ok(LegacySession::none(assumed));
-        }
-        match self.session()? {
-            Some(session) => {
-                let mut facts = self.exchange.facts();
-                facts.dialect = Some(NorthDialect::Legacy(session.version));
-                facts.session_hash = Some(session.hash());
-                Ok(LegacySession {
-                    version: session.version,
-                    capabilities: session.capabilities,
-                    nonce: Some(session.hash()),
-                })
-            }
-            None if self.layer.config.sessions_required => {
-                Err(Error::http(Code::InvalidArgs, 400, "the header Mcp-Session-Id is missing")
-                    .with_rpc_code(rpc::INVALID_REQUEST))
-            }
-            // Whoever names neither a session nor a revision is a script that takes what it is
-            // given; clients of old revisions have a session.
-            None => Ok(LegacySession::none(named.unwrap_or(Version::LATEST_LEGACY))),
-        }
-    }
-
-    fn end_session(self) -> Result<Response<Body>, Error> {
-        match self.session()? {
-            Some(session) => {
-                let ended = self.layer.sessions.end(&session, self.layer.clock.now_ms());
-                ended.map_err(|cause| {
-                    Error::http(Code::RateLimited, 503, cause.to_string())
-                        .with_retry_after(Duration::from_secs(60))
-                })?;
-                self.exchange.facts().outcome = Some(Outcome::Ok);
-                let mut response = Response::new(Body::Empty);
-                *response.status_mut() = StatusCode::NO_CONTENT;
-                Ok(response)
-            }
-            None => Err(not_allowed("POST")),
-        }
-    }
-}
-
-/// What is known of the session of a request of the handshake era.
-struct LegacySession {
-    version: Version,
-    capabilities: Capabilities,
-    nonce: Option<[u8; 8]>,
-}
-
-impl LegacySession {
-    /// A request outside any session: nothing can be asked of its client.
-    fn none(version: Version) -> Self {
-        Self { version, capabilities: Capabilities::NONE, nonce: None }
     }
 }

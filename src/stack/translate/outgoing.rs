@@ -12,7 +12,7 @@ use super::{
 };
 use crate::{
     dialect::{
-        header_value, questions,
+        header_value, notices, questions,
         south::{Outbound, Speech},
         streamable_http, task,
     },
@@ -63,6 +63,11 @@ pub(super) fn write(routed: Routed) -> Result<(Request, Hop), Error> {
                 if matches!(speech, Speech::Legacy(_)) { Method::Ping } else { Method::Discover };
             (method, None, upstream.timeout, upstream.max_time)
         }
+        SouthRequest::Listen(_) => (Method::Listen, None, upstream.timeout, upstream.max_time),
+        SouthRequest::Subscribe { on, .. } => {
+            let method = if *on { Method::Subscribe } else { Method::Unsubscribe };
+            (method, None, upstream.timeout, upstream.max_time)
+        }
     };
     let name = match &request {
         SouthRequest::Ask { ask, .. } => Some(ask.target.name().into()),
@@ -71,12 +76,18 @@ pub(super) fn write(routed: Routed) -> Result<(Request, Hop), Error> {
     let Begun { started, parent, tracestate, number: attempt } =
         begin(&exchange, &upstream, method, name, speech);
     let traceparent = parent.render();
-    let empty = RawMembers::new();
+    let params = match &request {
+        SouthRequest::Listen(wanted) => notices::listen_params(wanted),
+        SouthRequest::Subscribe { uri, .. } => notices::uri_params(uri),
+        _ => RawMembers::new(),
+    };
     let (arguments, others, cursor) = match &request {
         SouthRequest::CallTool { arguments, others, .. } => (arguments.as_ref(), others, None),
-        SouthRequest::List { cursor, .. } => (None, &empty, cursor.as_deref()),
+        SouthRequest::List { cursor, .. } => (None, &params, cursor.as_deref()),
         SouthRequest::Ask { ask, .. } => (None, &ask.params, None),
-        SouthRequest::Probe => (None, &empty, None),
+        SouthRequest::Probe | SouthRequest::Listen(_) | SouthRequest::Subscribe { .. } => {
+            (None, &params, None)
+        }
     };
     let user = caller
         .as_ref()

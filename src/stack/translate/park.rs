@@ -51,7 +51,10 @@ pub(super) fn take(request: &mut SouthRequest) -> Brought {
     let members: &mut RawMembers = match request {
         SouthRequest::CallTool { others, .. } => others,
         SouthRequest::Ask { ask, .. } => &mut ask.params,
-        SouthRequest::Probe | SouthRequest::List { .. } => return brought,
+        SouthRequest::Probe
+        | SouthRequest::List { .. }
+        | SouthRequest::Listen(_)
+        | SouthRequest::Subscribe { .. } => return brought,
     };
     members.retain(|member| {
         let place = if member.key == ANSWERS {

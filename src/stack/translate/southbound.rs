@@ -22,6 +22,7 @@ use super::{
         stage::{BoxFuture, Era, HeldSession, Hop, Routed, Upstream},
     },
     give_up::GiveUp,
+    listening,
     outgoing::{self, write},
     park,
     side::SideStreams,
@@ -130,6 +131,9 @@ where
         }
     }
     let (request, hop) = write(routed)?;
+    if request.method == Method::Listen {
+        return listening::open(inner, request, hop).await;
+    }
     // Dropped with the call, it tells a server of the handshake era that nobody waits.
     let mut give_up = GiveUp::new(&request, &hop, &inner);
     let deadline = stream::deadline(&request);

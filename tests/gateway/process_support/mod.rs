@@ -373,6 +373,14 @@ impl Process {
         records.into_iter().find(is).unwrap()
     }
 
+    /// What of its memory is resident, in bytes.
+    pub fn resident(&self) -> u64 {
+        let status = format!("/proc/{}/status", self.child.id());
+        let status = fs::read_to_string(status).unwrap();
+        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+        line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() * 1_024
+    }
+
     pub fn signal(&self, signal: i32) {
         let pid = self.child.id().to_string();
         let status = Command::new("kill").args([format!("-{signal}"), pid]).status().unwrap();

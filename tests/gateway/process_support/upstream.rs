@@ -179,6 +179,11 @@ impl Upstream {
         self.on(move |seen| (seen.method == "tools/call").then(|| answer(seen)))
     }
 
+    /// Lists other tools from now on.
+    pub fn lists(&self, tools: &[Value]) {
+        *self.shared.tools.lock() = tools.to_vec();
+    }
+
     /// The calls that came.
     pub fn calls(&self) -> Vec<Seen> {
         self.requests("tools/call")

@@ -1,0 +1,341 @@
+//! Streams of notices, subscriptions and the log level of a session: what a client sets up here
+//! and no upstream answers.
+//!
+//! What a caller may not see is not watched: a URI that is hidden answers like one that is not
+//! there, or is left out of what a stream acknowledges. How a stream is told is northbound's.
+
+use std::{
+    collections::HashSet,
+    sync::{Arc, Weak},
+    task::{Context, Poll},
+    time::Duration,
+};
+
+use bytes::Bytes;
+use futures_util::future::{Either, join_all};
+use smallvec::SmallVec;
+use tokio::{sync::oneshot, time::timeout};
+use tower::{Layer, Service};
+
+use super::{
+    client_sessions::{ClientState, ClientStates},
+    notices::{
+        Full, Hears, Holder, Notices, Refused, Seen, Subscriber, Subscription, Wanted, Wish,
+    },
+    stage::{BoxFuture, Era, Permitted, Upstream, Upstreams, World},
+};
+use crate::{
+    dialect::notices,
+    error::{Code, Error},
+    mcp::{LogLevel, Method, Served, rpc},
+    model::{
+        call::{Call, Notices as Filter, Request, Surface, Target},
+        exchange::{LimitHit, LimitKind, NorthDialect, Outcome},
+        reply::{Content, Final, Reply, ResultBody},
+    },
+    policy::View,
+};
+
+/// Over the upstream's own patience, for the way there.
+const GRACE: Duration = Duration::from_secs(1);
+
+/// Answers what is about listening.
+#[derive(Clone)]
+pub struct ListenLayer {
+    notices: Arc<Notices>,
+    states: Arc<ClientStates>,
+    upstreams: Upstreams,
+}
+
+impl ListenLayer {
+    pub fn new(notices: Arc<Notices>, states: Arc<ClientStates>, upstreams: Upstreams) -> Self {
+        Self { notices, states, upstreams }
+    }
+}
+
+impl<S> Layer<S> for ListenLayer {
+    type Service = Listen<S>;
+
+    fn layer(&self, inner: S) -> Listen<S> {
+        Listen { inner, layer: self.clone() }
+    }
+}
+
+#[derive(Clone)]
+pub struct Listen<S> {
+    inner: S,
+    layer: ListenLayer,
+}
+
+impl<S> Service<Permitted> for Listen<S>
+where
+    S: Service<Permitted, Response = Reply, Error = Error>,
+{
+    type Response = Reply;
+    type Error = Error;
+    type Future = Either<S::Future, BoxFuture<Reply>>;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Error>> {
+        self.inner.poll_ready(cx)
+    }
+
+    fn call(&mut self, permitted: Permitted) -> Self::Future {
+        let layer = || self.layer.clone();
+        match &permitted.call.request {
+            Request::Listen(filter) => {
+                let (layer, filter) = (layer(), (**filter).clone());
+                Either::Right(Box::pin(async move { layer.listen(permitted, filter).await }))
+            }
+            Request::Ask(ask) if matches!(ask.method, Method::Subscribe | Method::Unsubscribe) => {
+                let (layer, ask) = (layer(), ask.clone());
+                Either::Right(Box::pin(async move {
+                    let Target::Resource(uri) = ask.target else {
+                        return Err(Error::new(Code::Internal, "a subscription names no resource"));
+                    };
+                    if ask.method == Method::Subscribe {
+                        layer.subscribe(&permitted, uri).await
+                    } else {
+                        layer.unsubscribe(&permitted, &uri)
+                    }
+                }))
+            }
+            Request::SetLevel(level) => {
+                let set = layer().set_level(&permitted, *level);
+                Either::Right(Box::pin(std::future::ready(set)))
+            }
+            _ => Either::Left(self.inner.call(permitted)),
+        }
+    }
+}
+
+// === Streams ===
+
+impl ListenLayer {
+    async fn listen(self, permitted: Permitted, filter: Filter) -> Result<Reply, Error> {
+        let Permitted { call, permit, world, .. } = permitted;
+        let view = permit.view().clone();
+        let seat = self.notices.seat(Holder::of(&call.caller)).map_err(|full| {
+            let (id, error) = self.full(full);
+            let hit = LimitHit { id: id.into(), kind: LimitKind::Concurrency };
+            call.exchange.facts().limits.push(hit);
+            error
+        })?;
+        let offered = offered(&world, &call.surface);
+        let wanted = Wanted {
+            tools: filter.tools && offered.tools,
+            prompts: filter.prompts && offered.prompts,
+            resources: filter.resources && offered.resources,
+        };
+        let seen = Seen::of(&world, &view, &call.surface);
+        let subscriber =
+            Arc::new(Subscriber::new(call.caller.clone(), call.surface.clone(), wanted, seen));
+        let mut subscriptions = Vec::new();
+        if call.dialect == NorthDialect::Modern {
+            let hears: Weak<dyn Hears> = Arc::downgrade(&(subscriber.clone() as Arc<dyn Hears>));
+            let (kept, updates) =
+                self.watch_all(&call, &world, &view, &filter.updates, &hears).await?;
+            subscriptions = kept;
+            let Wanted { tools, prompts, resources } = wanted;
+            subscriber.greet(notices::acknowledged(&Filter {
+                tools,
+                prompts,
+                resources,
+                updates,
+                tasks: Vec::new(),
+            }));
+        } else {
+            self.state(&call)?.attach(&subscriber);
+        }
+        // However it ends: whoever listens may leave when they like.
+        call.exchange.facts().outcome = Some(Outcome::Ok);
+        let stream = self.notices.open(seat, subscriber, subscriptions, &world);
+        Ok(Reply { headers: SmallVec::new(), content: Content::Stream(stream) })
+    }
+
+    /// Watches what of these resources may be watched; gives those that are.
+    async fn watch_all(
+        &self,
+        call: &Call,
+        world: &World,
+        view: &Arc<View>,
+        uris: &[Box<str>],
+        hears: &Weak<dyn Hears>,
+    ) -> Result<(Vec<Subscription>, Vec<Box<str>>), Error> {
+        let most = self.notices.limits.subscriptions;
+        if uris.len() > most {
+            let message = format!("one stream watches at most {most} resources");
+            return Err(Error::protocol(Code::InvalidArgs, rpc::INVALID_PARAMS, 200, message));
+        }
+        let mut known = HashSet::new();
+        let mut pending = Vec::new();
+        for uri in uris.iter().filter(|uri| known.insert(&***uri)) {
+            let Some((index, own)) = visible(call, world, view, uri) else { continue };
+            let Some(upstream) = self.upstreams.get(index).filter(|one| watchable(one)) else {
+                continue;
+            };
+            let patience = upstream.timeout + GRACE;
+            let (subscription, answer) =
+                self.notices.feeds.subscribe(wish(call, index, own, uri, hears.clone()));
+            pending.push(async move {
+                matches!(answered(answer, patience).await, Ok(())).then_some((subscription, uri))
+            });
+        }
+        let held = join_all(pending).await.into_iter().flatten();
+        Ok(held.map(|(subscription, uri)| (subscription, uri.clone())).unzip())
+    }
+
+    fn full(&self, full: Full) -> (&'static str, Error) {
+        let limits = self.notices.limits;
+        let (id, message) = match full {
+            Full::PerPrincipal => (
+                "streams.per_principal",
+                format!("as many streams are open as one may have: {}", limits.per_principal),
+            ),
+            Full::Total => {
+                ("streams.total", "the gateway has as many streams open as it may".to_owned())
+            }
+        };
+        let error = Error::new(Code::RateLimited, message)
+            .with_limit(id)
+            .with_reason("concurrency")
+            .with_retry_after(Duration::from_secs(5));
+        (id, error)
+    }
+
+    /// What is kept of the caller's session.
+    fn state(&self, call: &Call) -> Result<Arc<ClientState>, Error> {
+        let employee = call.caller.principal.employee.as_ref();
+        let state = call.client.session.and_then(|session| self.states.find(session, employee));
+        state.ok_or_else(|| {
+            let message = "this belongs into a session: initialize one";
+            Error::protocol(Code::InvalidArgs, rpc::INVALID_REQUEST, 400, message)
+        })
+    }
+}
+
+// === Subscriptions and the log level of a session ===
+
+impl ListenLayer {
+    async fn subscribe(self, permitted: &Permitted, uri: Box<str>) -> Result<Reply, Error> {
+        let Permitted { call, permit, world, .. } = permitted;
+        let state = self.state(call)?;
+        if !world.catalog.served(&call.surface).contains(Served::SUBSCRIBE) {
+            return Err(unserved(Method::Subscribe));
+        }
+        let (index, own) =
+            visible(call, world, permit.view(), &uri).ok_or_else(|| unknown_resource(&uri))?;
+        let upstream = self.upstreams.get(index).filter(|upstream| watchable(upstream));
+        let upstream = upstream.ok_or_else(|| unserved(Method::Subscribe))?;
+        call.exchange.facts().upstream = Some(upstream.name.shared());
+        if state.watches(&uri) {
+            return Ok(empty());
+        }
+        let most = self.notices.limits.subscriptions;
+        if state.watched() >= most {
+            let message = format!("one session watches at most {most} resources");
+            return Err(Error::new(Code::RateLimited, message)
+                .with_limit("streams.subscriptions")
+                .with_retry_after(Duration::from_secs(5)));
+        }
+        let hears: Weak<dyn Hears> = Arc::downgrade(&(state.clone() as Arc<dyn Hears>));
+        let (subscription, answer) =
+            self.notices.feeds.subscribe(wish(call, index, own, &uri, hears));
+        match answered(answer, upstream.timeout + GRACE).await {
+            Ok(()) => {
+                state.watch(uri, subscription);
+                Ok(empty())
+            }
+            Err(Refused::Rpc(error)) => {
+                Ok(Reply { headers: SmallVec::new(), content: Content::Final(Final::Error(error)) })
+            }
+            Err(Refused::Declined) => Err(unknown_resource(&uri)),
+            Err(Refused::Failed(why)) => {
+                Err(Error::new(Code::ExternalServiceError, String::from(why)).from_upstream())
+            }
+        }
+    }
+
+    fn unsubscribe(&self, permitted: &Permitted, uri: &str) -> Result<Reply, Error> {
+        let call = &permitted.call;
+        let state = self.state(call)?;
+        if !permitted.world.catalog.served(&call.surface).contains(Served::SUBSCRIBE) {
+            return Err(unserved(Method::Unsubscribe));
+        }
+        // Letting go of what one does not have changes nothing, and is no fault.
+        state.unwatch(uri);
+        Ok(empty())
+    }
+
+    fn set_level(&self, permitted: &Permitted, level: LogLevel) -> Result<Reply, Error> {
+        let call = &permitted.call;
+        if !permitted.world.catalog.served(&call.surface).contains(Served::LOGGING) {
+            return Err(unserved(Method::SetLevel));
+        }
+        self.state(call)?.set_level(level);
+        Ok(empty())
+    }
+}
+
+fn empty() -> Reply {
+    Reply::result(ResultBody::own(Bytes::from_static(b"{}")))
+}
+
+/// Lists whose changes are told on a surface: those that it has at all. The gateway lists them
+/// again and again, so it notices whether or not a server would tell.
+fn offered(world: &World, surface: &Surface) -> Wanted {
+    let served = world.catalog.served(surface);
+    Wanted {
+        tools: served.contains(Served::TOOLS),
+        prompts: served.contains(Served::PROMPTS),
+        resources: served.contains(Served::RESOURCES),
+    }
+}
+
+/// A server that tells of its resources. One that keeps nothing of a session cannot.
+fn watchable(upstream: &Upstream) -> bool {
+    let declared = upstream.served().contains(Served::SUBSCRIBE);
+    match upstream.era() {
+        Some(Era::Modern(_)) => declared,
+        Some(Era::Legacy) => declared && !upstream.stateless,
+        Some(Era::Lite) | None => false,
+    }
+}
+
+/// Whose resource a URI names, and how that one has it, where the caller may read it.
+fn visible(call: &Call, world: &World, view: &Arc<View>, uri: &str) -> Option<(usize, String)> {
+    if call.caller.names_employees && call.caller.principal.employee.is_none() {
+        return None;
+    }
+    let (index, own, _) = world.catalog.resource(&call.surface, uri)?;
+    let (name, _) = world.catalog.listings(&Surface::Aggregate).nth(index)?;
+    view.permit_uri(name.as_str(), &own).ok()?;
+    Some((index, own))
+}
+
+fn wish(call: &Call, upstream: usize, own: String, uri: &str, hears: Weak<dyn Hears>) -> Wish {
+    Wish { upstream, caller: call.caller.clone(), own: own.into(), public: uri.into(), hears }
+}
+
+async fn answered(
+    answer: oneshot::Receiver<Result<(), Refused>>,
+    patience: Duration,
+) -> Result<(), Refused> {
+    match timeout(patience, answer).await {
+        Ok(Ok(answer)) => answer,
+        _ => Err(Refused::Failed("the server did not say in time whether it will tell".into())),
+    }
+}
+
+fn unserved(method: Method) -> Error {
+    let message = format!("method not found: {}", method.as_str());
+    Error::protocol(Code::NotFound, rpc::METHOD_NOT_FOUND, 404, message)
+}
+
+/// What a resource answers that is not there, or not for this caller.
+fn unknown_resource(uri: &str) -> Error {
+    let mut data = b"{\"uri\":".to_vec();
+    crate::json::write_str(&mut data, uri);
+    data.push(b'}');
+    let message = "resource not found";
+    Error::protocol(Code::NotFound, rpc::RESOURCE_NOT_FOUND, 200, message).with_data(data)
+}

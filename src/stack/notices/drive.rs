@@ -1,0 +1,332 @@
+//! Keeps each feed alive at its server: a stream of 2026-07-28 with all that is wanted, or
+//! subscriptions in a session of the handshake era and that session's GET stream.
+//!
+//! Runs beside the calls, on connections of its own. A server that is away is asked again, later
+//! each time; what changed meanwhile nobody knows.
+
+use std::{collections::HashSet, sync::Arc, time::Duration};
+
+use futures_util::StreamExt;
+use rand::RngExt;
+use tokio::{
+    sync::Notify,
+    task::JoinSet,
+    time::{sleep, timeout},
+};
+use tower::Service;
+
+use super::{
+    super::stage::{Era, Routed, SouthRequest, Upstream, Upstreams, Worlds},
+    Feeds, Refused,
+    feeds::{FeedKey, Task},
+};
+use crate::{
+    dialect::notices,
+    error::{Code, Error},
+    mcp::Method,
+    model::{
+        call::{Client, Meta, Notices as Filter},
+        caller::Caller,
+        exchange::{Closing, Exchange},
+        reply::{Content, Event, Final, Reply, ReplyStream},
+        trace::TraceContext,
+    },
+};
+
+/// Wishes that come together are told a server at once.
+const TOGETHER: Duration = Duration::from_millis(20);
+/// The waits after failures; the last one stays.
+const AGAIN: [Duration; 6] = [
+    Duration::from_millis(500),
+    Duration::from_secs(1),
+    Duration::from_secs(2),
+    Duration::from_secs(5),
+    Duration::from_secs(15),
+    Duration::from_secs(60),
+];
+
+/// The pause before the next attempt, a tenth shorter or longer so that nobody falls into step.
+pub fn again(failures: usize) -> Duration {
+    let pause = AGAIN[failures.saturating_sub(1).min(AGAIN.len() - 1)];
+    pause.mul_f64(rand::rng().random_range(0.9..1.1))
+}
+
+/// Drives every feed over the lower stack, until it is dropped.
+pub async fn drive<S>(
+    feeds: Arc<Feeds>,
+    upstreams: Upstreams,
+    worlds: Arc<Worlds>,
+    service: S,
+    closing: Arc<dyn Closing>,
+) where
+    S: Service<Routed, Response = Reply, Error = Error> + Clone + Send + 'static,
+    S::Future: Send,
+{
+    let Some(mut starts) = feeds.starts() else { return };
+    let mut tasks = JoinSet::new();
+    loop {
+        tokio::select! {
+            key = starts.recv() => {
+                let Some(key) = key else { return };
+                let Some(upstream) = upstreams.get(key.upstream).cloned() else { continue };
+                let feed = Driven {
+                    feeds: feeds.clone(),
+                    key,
+                    upstream,
+                    worlds: worlds.clone(),
+                    service: service.clone(),
+                    closing: closing.clone(),
+                };
+                tasks.spawn(feed.run());
+            }
+            Some(_) = tasks.join_next() => {}
+        }
+    }
+}
+
+struct Driven<S> {
+    feeds: Arc<Feeds>,
+    key: FeedKey,
+    upstream: Arc<Upstream>,
+    worlds: Arc<Worlds>,
+    service: S,
+    closing: Arc<dyn Closing>,
+}
+
+/// What the server has been asked for, and its stream.
+#[derive(Default)]
+struct Held {
+    wanted: HashSet<Arc<str>>,
+    stream: Option<ReplyStream>,
+    /// The server has said that it offers no stream.
+    no_stream: bool,
+}
+
+impl<S> Driven<S>
+where
+    S: Service<Routed, Response = Reply, Error = Error> + Clone + Send + 'static,
+    S::Future: Send,
+{
+    async fn run(mut self) {
+        let mut held = Held::default();
+        let mut failures = 0;
+        while let Some(task) = self.feeds.task(&self.key) {
+            let changed = task.changed.clone();
+            if task.wanted.is_empty() {
+                // A session would go on telling. What is wanted again meanwhile is asked anew.
+                for own in held.wanted.drain() {
+                    let _ = self.say(&task.caller, &own, false).await;
+                }
+                if self.feeds.forget(&self.key) {
+                    return;
+                }
+                continue;
+            }
+            let ready = held.stream.is_some() || held.no_stream;
+            if !ready || task.is_awaited || held.wanted != task.wanted {
+                match self.bring(&mut held, &task).await {
+                    Ok(()) => failures = 0,
+                    Err(error) => {
+                        let name = &self.upstream.name;
+                        tracing::debug!(upstream.name = %name, %error, "no notices of a server");
+                        self.feeds.failed(&self.key, error.message());
+                        failures += 1;
+                        pause(again(failures), &changed).await;
+                        continue;
+                    }
+                }
+            }
+            tokio::select! {
+                event = next(&mut held.stream) => {
+                    if !self.take(event) {
+                        held = Held::default();
+                        self.feeds.lost(&self.key);
+                        failures += 1;
+                        pause(again(failures), &changed).await;
+                    }
+                }
+                () = changed.notified() => sleep(TOGETHER).await,
+            }
+        }
+    }
+
+    /// Brings what the server tells in line with what is wanted.
+    async fn bring(&mut self, held: &mut Held, task: &Task) -> Result<(), Error> {
+        match self.upstream.era() {
+            Some(Era::Modern(_)) => self.reopen(held, task).await,
+            Some(Era::Legacy) => self.resubscribe(held, task).await,
+            Some(Era::Lite) | None => Err(unknown(&self.upstream)),
+        }
+    }
+
+    /// A new stream with all that is wanted; the old one goes when the new one is there.
+    async fn reopen(&mut self, held: &mut Held, task: &Task) -> Result<(), Error> {
+        let filter = Filter {
+            updates: task.wanted.iter().map(|own| Box::from(&**own)).collect(),
+            ..Filter::default()
+        };
+        let patience = self.upstream.timeout;
+        let opened = timeout(patience, async {
+            let mut stream = self.listen(&task.caller, filter).await?;
+            match stream.next().await {
+                Some(Event::Notification(first))
+                    if Method::parse(&first.method) == Method::Acknowledged =>
+                {
+                    let honoured = notices::read_acknowledged(first.params.as_ref());
+                    Ok((stream, honoured.unwrap_or_default().updates))
+                }
+                Some(Event::End(Err(error))) => Err(error),
+                _ => Err(unacknowledged(&self.upstream)),
+            }
+        });
+        let (stream, honoured) = opened.await.map_err(|_| unacknowledged(&self.upstream))??;
+        let honoured: HashSet<&str> = honoured.iter().map(|uri| &**uri).collect();
+        for own in &task.wanted {
+            let answer = if honoured.contains(&**own) { Ok(()) } else { Err(Refused::Declined) };
+            self.feeds.answer(&self.key, own, &answer);
+        }
+        *held = Held { wanted: task.wanted.clone(), stream: Some(stream), no_stream: false };
+        Ok(())
+    }
+
+    /// First the stream, so that nothing is missed, then what is new and what has gone.
+    async fn resubscribe(&mut self, held: &mut Held, task: &Task) -> Result<(), Error> {
+        if held.stream.is_none() && !held.no_stream {
+            match self.listen(&task.caller, Filter::default()).await {
+                Ok(stream) => held.stream = Some(stream),
+                // It takes subscriptions and has no way to tell: its affair.
+                Err(error) if matches!(error.kind(), Some("404" | "405" | "501")) => {
+                    held.no_stream = true;
+                }
+                Err(error) => return Err(error),
+            }
+            held.wanted.clear();
+        }
+        for own in &task.wanted {
+            let answer = if held.wanted.contains(own) {
+                Ok(())
+            } else {
+                match self.say(&task.caller, own, true).await? {
+                    Final::Result(_) => Ok(()),
+                    Final::Error(error) => Err(Refused::Rpc(error)),
+                }
+            };
+            self.feeds.answer(&self.key, own, &answer);
+            if answer.is_ok() {
+                held.wanted.insert(own.clone());
+            }
+        }
+        let gone: Vec<_> = held.wanted.difference(&task.wanted).cloned().collect();
+        for own in gone {
+            self.say(&task.caller, &own, false).await?;
+            held.wanted.remove(&own);
+        }
+        Ok(())
+    }
+
+    /// Whether the stream goes on.
+    fn take(&self, event: Option<Event>) -> bool {
+        let notification = match event {
+            Some(Event::Notification(notification)) => notification,
+            Some(Event::Question(_)) => return true,
+            Some(Event::End(_)) | None => return false,
+        };
+        if Method::parse(&notification.method) == Method::ResourceUpdated
+            && let Some(own) = notices::read_updated(notification.params.as_ref())
+        {
+            // Policy as it is now, not as it was when somebody subscribed.
+            let world = self.worlds.current();
+            let upstream = self.upstream.name.as_str();
+            self.feeds.updated(&self.key, &own, |caller| {
+                world.view_of(caller).permit_uri(upstream, &own).is_ok()
+            });
+        }
+        true
+    }
+
+    async fn listen(&mut self, caller: &Caller, filter: Filter) -> Result<ReplyStream, Error> {
+        match self.ask(caller, SouthRequest::Listen(Box::new(filter))).await?.content {
+            Content::Stream(stream) => Ok(stream),
+            Content::Final(Final::Error(error)) => {
+                let message = format!(
+                    "`{}` refused to tell of changes (JSON-RPC error {})",
+                    self.upstream.name, error.code
+                );
+                Err(Error::new(Code::ExternalServiceError, message).from_upstream())
+            }
+            _ => Err(unacknowledged(&self.upstream)),
+        }
+    }
+
+    /// Subscribes or unsubscribes in the holder's session.
+    async fn say(&mut self, caller: &Caller, own: &str, on: bool) -> Result<Final, Error> {
+        if self.upstream.era() != Some(Era::Legacy) {
+            return Err(unknown(&self.upstream));
+        }
+        let request = SouthRequest::Subscribe { uri: own.into(), on };
+        match self.ask(caller, request).await?.content {
+            Content::Final(end) => Ok(end),
+            Content::Stream(mut events) => loop {
+                match events.next().await {
+                    Some(Event::End(end)) => return end,
+                    Some(_) => {}
+                    None => return Err(unacknowledged(&self.upstream)),
+                }
+            },
+            Content::Nothing => Err(unacknowledged(&self.upstream)),
+        }
+    }
+
+    async fn ask(&mut self, caller: &Caller, request: SouthRequest) -> Result<Reply, Error> {
+        let exchange = Exchange::new(
+            TraceContext {
+                trace_id: rand::random(),
+                span_id: rand::random(),
+                ..TraceContext::default()
+            },
+            tokio::time::Instant::now(),
+            0,
+            Some(self.closing.clone()),
+        );
+        let routed = Routed {
+            exchange: Arc::new(exchange),
+            caller: Some(caller.clone()),
+            upstream: self.upstream.clone(),
+            request,
+            dialect: None,
+            client: Client::default(),
+            meta: Meta::default(),
+            idempotency_key: None,
+            refusals: Vec::new(),
+            headers: Arc::default(),
+        };
+        std::future::poll_fn(|cx| self.service.poll_ready(cx)).await?;
+        self.service.call(routed).await
+    }
+}
+
+/// The next event, where there is a stream.
+async fn next(stream: &mut Option<ReplyStream>) -> Option<Event> {
+    match stream {
+        Some(stream) => stream.next().await,
+        None => std::future::pending().await,
+    }
+}
+
+/// Waits, unless what is wanted changes: a new wish is tried at once.
+async fn pause(time: Duration, changed: &Notify) {
+    tokio::select! {
+        () = sleep(time) => {}
+        () = changed.notified() => sleep(TOGETHER).await,
+    }
+}
+
+fn unknown(upstream: &Upstream) -> Error {
+    let message = format!("`{}` has no form for notices", upstream.name);
+    Error::new(Code::ExternalServiceError, message).from_upstream()
+}
+
+fn unacknowledged(upstream: &Upstream) -> Error {
+    let message = format!("`{}` did not acknowledge what it was asked to tell of", upstream.name);
+    Error::new(Code::ExternalServiceError, message).from_upstream()
+}

@@ -1,0 +1,198 @@
+//! One open stream: what it has still to be told, and the stream that tells it.
+//!
+//! Whatever is not read yet is kept once, however often it happens: a reader that is slow costs
+//! no memory, and an idle one only this.
+
+use std::{
+    mem,
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll, Waker},
+};
+
+use bytes::Bytes;
+use futures_core::Stream;
+use parking_lot::Mutex;
+
+use super::{Seat, Seen, Subscription, feeds::Hears};
+use crate::{
+    dialect::notices,
+    mcp::Method,
+    model::{
+        call::Surface,
+        caller::Caller,
+        reply::{Event, Final, Notification, ReplyStream, ResultBody},
+    },
+};
+
+/// Resources that one stream is told of at a time; what is beyond is dropped, oldest first.
+const UPDATES: usize = 1_024;
+
+/// Which lists a stream is told of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Wanted {
+    pub tools: bool,
+    pub prompts: bool,
+    pub resources: bool,
+}
+
+/// A stream, as those who tell it something know it.
+pub struct Subscriber {
+    pub(super) caller: Caller,
+    pub(super) surface: Surface,
+    wanted: Wanted,
+    inbox: Mutex<Inbox>,
+}
+
+struct Inbox {
+    seen: Seen,
+    hello: Option<Notification>,
+    changed: Wanted,
+    /// Distinct, in the order in which they first came.
+    updates: Vec<Arc<str>>,
+    end: End,
+    waker: Option<Waker>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum End {
+    Open,
+    Asked,
+    Said,
+}
+
+// === impl Subscriber ===
+
+impl Subscriber {
+    pub fn new(caller: Caller, surface: Surface, wanted: Wanted, seen: Seen) -> Self {
+        let inbox = Inbox {
+            seen,
+            hello: None,
+            changed: Wanted::default(),
+            updates: Vec::new(),
+            end: End::Open,
+            waker: None,
+        };
+        Self { caller, surface, wanted, inbox: Mutex::new(inbox) }
+    }
+
+    /// What the stream begins with, whatever it has been told before.
+    pub fn greet(&self, hello: Notification) {
+        self.tell(|inbox| inbox.hello.replace(hello).is_none());
+    }
+
+    /// Ends the stream in good order, after what it has still to be told.
+    pub fn end(&self) {
+        self.tell(|inbox| {
+            let open = inbox.end == End::Open;
+            if open {
+                inbox.end = End::Asked;
+            }
+            open
+        });
+    }
+
+    /// The lists are like this now.
+    pub(super) fn sees(&self, now: Seen) {
+        let wanted = self.wanted;
+        self.tell(|inbox| {
+            let before = mem::replace(&mut inbox.seen, now);
+            let tools = wanted.tools && before.tools != now.tools;
+            let prompts = wanted.prompts && before.prompts != now.prompts;
+            let resources = wanted.resources && before.resources != now.resources;
+            inbox.changed.tools |= tools;
+            inbox.changed.prompts |= prompts;
+            inbox.changed.resources |= resources;
+            tools || prompts || resources
+        });
+    }
+
+    /// Changes the inbox; wakes the stream's task if there is something for it.
+    fn tell(&self, change: impl FnOnce(&mut Inbox) -> bool) {
+        let waker = {
+            let mut inbox = self.inbox.lock();
+            if change(&mut inbox) { inbox.waker.take() } else { None }
+        };
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+    }
+}
+
+impl Hears for Subscriber {
+    fn updated(&self, uri: &Arc<str>) {
+        self.tell(|inbox| {
+            if inbox.updates.contains(uri) {
+                return false;
+            }
+            if inbox.updates.len() >= UPDATES {
+                inbox.updates.remove(0);
+            }
+            inbox.updates.push(uri.clone());
+            true
+        });
+    }
+}
+
+impl Inbox {
+    fn next(&mut self) -> Option<Event> {
+        if let Some(hello) = self.hello.take() {
+            return Some(Event::Notification(hello));
+        }
+        for (changed, method) in [
+            (&mut self.changed.tools, Method::ToolsChanged),
+            (&mut self.changed.prompts, Method::PromptsChanged),
+            (&mut self.changed.resources, Method::ResourcesChanged),
+        ] {
+            if mem::take(changed) {
+                return Some(Event::Notification(notices::notification(method, None)));
+            }
+        }
+        if !self.updates.is_empty() {
+            let uri = self.updates.remove(0);
+            return Some(Event::Notification(notices::resource_updated(&uri)));
+        }
+        // An idle stream keeps no room for what it has been told.
+        self.updates = Vec::new();
+        if self.end == End::Asked {
+            self.end = End::Said;
+            let end = ResultBody::own(Bytes::from_static(b"{}"));
+            return Some(Event::End(Ok(Final::Result(end))));
+        }
+        None
+    }
+}
+
+/// The stream of a subscriber; with it go its seat and its subscriptions.
+pub(super) fn stream(
+    subscriber: Arc<Subscriber>,
+    seat: Seat,
+    subscriptions: Vec<Subscription>,
+) -> ReplyStream {
+    Box::pin(Telling { subscriber, _seat: seat, _subscriptions: subscriptions })
+}
+
+struct Telling {
+    subscriber: Arc<Subscriber>,
+    _seat: Seat,
+    _subscriptions: Vec<Subscription>,
+}
+
+impl Stream for Telling {
+    type Item = Event;
+
+    fn poll_next(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Event>> {
+        let mut inbox = self.subscriber.inbox.lock();
+        if let Some(event) = inbox.next() {
+            return Poll::Ready(Some(event));
+        }
+        if inbox.end == End::Said {
+            return Poll::Ready(None);
+        }
+        let waker = cx.waker();
+        if !inbox.waker.as_ref().is_some_and(|kept| kept.will_wake(waker)) {
+            inbox.waker = Some(waker.clone());
+        }
+        Poll::Pending
+    }
+}
