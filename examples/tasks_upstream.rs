@@ -1,5 +1,5 @@
-//! A server with the Tasks extension, on the official Rust SDK: an upstream that is not ours to
-//! look at, for the conformance suite's tasks scenarios.
+//! A server with the Tasks extension, on the official Rust SDK, for the conformance suite's tasks
+//! scenarios: how tasks are kept is the SDK's doing, and none of ours.
 //!
 //! `cargo run --example tasks_upstream -- [PORT]` serves on loopback (0, the default, takes a
 //! free port) and says where. The tools are the ones that the scenarios ask for. `render_report`
@@ -31,7 +31,7 @@ use rmcp::{
     },
 };
 use serde_json::{Value, json};
-use tokio::net::TcpListener;
+use tokio::{net::TcpListener, task::JoinSet};
 
 type Done = Result<CallToolResult, TaskExit>;
 
@@ -50,10 +50,12 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         Arc::new(NeverSessionManager::default()),
         config,
     );
+    let mut connections = JoinSet::new();
     loop {
         let (stream, _) = listener.accept().await?;
+        while connections.try_join_next().is_some() {}
         let service = TowerToHyperService::new(service.clone());
-        tokio::spawn(async move {
+        connections.spawn(async move {
             // A client that hangs up is no fault of the server.
             let _ = auto::Builder::new(TokioExecutor::new())
                 .serve_connection(TokioIo::new(stream), service)
