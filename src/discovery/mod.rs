@@ -57,6 +57,9 @@ struct Told {
     failing: HashSet<Family>,
 }
 
+/// How long a listing that has come waits for those of other families.
+const TOGETHER: Duration = Duration::from_millis(100);
+
 /// The first waits after a failure; then the interval.
 const RETRY: [Duration; 4] = [
     Duration::from_millis(500),
@@ -98,13 +101,10 @@ where
     async fn look(&self, told: &mut Told) -> Result<(), Error> {
         let known = self.upstream.era();
         let (era, error) = match self.learn().await {
-            Ok(era) => {
-                self.declared();
-                match self.list(told).await {
-                    None => return Ok(()),
-                    Some(error) => (era, error),
-                }
-            }
+            Ok(era) => match self.list(told).await {
+                None => return Ok(()),
+                Some(error) => (era, error),
+            },
             Err(error) => match self.upstream.era() {
                 Some(era) => (era, error),
                 None => return Err(error),
@@ -123,39 +123,45 @@ where
     }
 
     /// Lists each family that is declared, all at once; says what went wrong where all did.
+    ///
+    /// What comes together is published together: a catalog is bound to the rules anew for each
+    /// change. A family that takes its time does not hold up the others.
     async fn list(&self, told: &mut Told) -> Option<Error> {
-        let served = self.upstream.served();
+        let (name, served) = (&self.upstream.name, self.upstream.served());
+        let mut changed = self.registry.declared(name, served, self.upstream.instructions());
         let declared = Family::ALL.into_iter().filter(|f| served.contains(f.capability()));
         let mut listings: FuturesUnordered<_> =
             declared.map(|family| async move { (family, self.pages(family).await) }).collect();
         let (mut good, mut failed) = (listings.is_empty(), Vec::new());
-        while let Some((family, listing)) = listings.next().await {
-            match listing {
-                Ok(listing) => {
+        loop {
+            let patience = if changed { TOGETHER } else { Duration::MAX };
+            let Ok(next) = tokio::time::timeout(patience, listings.next()).await else {
+                (self.on_change)();
+                changed = false;
+                continue;
+            };
+            match next {
+                Some((family, Ok(listing))) => {
                     good = true;
-                    self.take(family, listing, told);
+                    changed |= self.take(family, listing, told);
                 }
-                Err(error) => failed.push((family, error)),
+                Some((family, Err(error))) => failed.push((family, error)),
+                None => break,
             }
         }
-        if !good {
-            return failed.into_iter().next().map(|(_, error)| error);
+        if good {
+            for (family, error) in failed.drain(..) {
+                changed |= self.failed_family(family, &error, told);
+            }
         }
-        for (family, error) in failed {
-            self.failed_family(family, &error, told);
-        }
-        None
-    }
-
-    /// Tells the registry what the server declares.
-    fn declared(&self) {
-        let (name, upstream) = (&self.upstream.name, &self.upstream);
-        if self.registry.declared(name, upstream.served(), upstream.instructions()) {
+        if changed {
             (self.on_change)();
         }
+        failed.into_iter().next().map(|(_, error)| error)
     }
 
-    fn take(&self, family: Family, listing: Listed, told: &mut Told) {
+    /// Takes over a listing; says whether it changes anything.
+    fn take(&self, family: Family, listing: Listed, told: &mut Told) -> bool {
         let name = &self.upstream.name;
         told.failing.remove(&family);
         for fault in listing.faults {
@@ -183,8 +189,8 @@ where
                 era = self.upstream.era().map_or("unknown", Era::as_str),
                 "the {} have changed", family.member()
             );
-            (self.on_change)();
         }
+        change.changed
     }
 
     /// Nothing of the server could be listed.
@@ -205,8 +211,8 @@ where
         }
     }
 
-    /// One family of the server could not be listed.
-    fn failed_family(&self, family: Family, error: &Error, told: &mut Told) {
+    /// One family of the server could not be listed; says whether that changes anything.
+    fn failed_family(&self, family: Family, error: &Error, told: &mut Told) -> bool {
         let name = &self.upstream.name;
         let (what, why) = (family.list_method().as_str(), error.message());
         if told.failing.insert(family) {
@@ -214,9 +220,7 @@ where
         } else {
             tracing::debug!(upstream.name = %name, "{what} failed again: {why}");
         }
-        if self.registry.failed(name, family, why) {
-            (self.on_change)();
-        }
+        self.registry.failed(name, family, why)
     }
 
     fn pause(&self, failures: usize) -> Duration {

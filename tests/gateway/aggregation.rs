@@ -186,6 +186,37 @@ fn one_bad_server_does_not_take_the_whole_list_down() {
 }
 
 #[test]
+fn nobody_waits_longer_than_for_what_he_asked() {
+    let (quick, _quick) = Shelf { tools: vec![tool("t")], ..Shelf::default() }.serve();
+    let (slow, _slow) =
+        Shelf { tools: vec![tool("t")], prompts: vec![prompt("p")], ..Shelf::default() }.serve();
+    slow.before(|seen| {
+        let prompts = json!({ "resultType": "complete", "prompts": [prompt("p")], "ttlMs": 0,
+                              "cacheScope": "private" });
+        let answer = || seen.result(prompts).after(Duration::from_secs(3));
+        (seen.method == "prompts/list").then(answer)
+    });
+    let hanging = TcpListener::bind("127.0.0.1:0").unwrap();
+    let hanging = format!("http://{}/mcp", hanging.local_addr().unwrap());
+    // Far below the total: the upstream's own timeout counts.
+    let gateway = Setup::new()
+        .upstream("quick", &quick, "", "")
+        .upstream("slow", &slow, "", "")
+        .upstream_at("hanging", &hanging, "timeout: 1s", "")
+        .start();
+    let started = Instant::now();
+    let client = gateway.client("/mcp", Dialect::Modern);
+    let answer = client.send("tools/list", json!({}));
+    let took = started.elapsed();
+    assert!(took < Duration::from_millis(2_500), "{took:?}");
+    assert_eq!(names(&client, "tools/list"), ["quick__t", "slow__t"], "{answer:?}");
+    assert_eq!(missing(&answer.result()), ["hanging"]);
+    // Who asks for the slow part waits for it, and gets it.
+    let prompts = client.send("prompts/list", json!({})).result();
+    assert_eq!(prompts["prompts"][0]["name"], "slow__p", "{prompts}");
+}
+
+#[test]
 fn a_server_of_resources_alone_lacks_no_templates() {
     for legacy in [false, true] {
         let (up, _shop) =
