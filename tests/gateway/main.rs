@@ -25,6 +25,7 @@ mod process_support;
 mod rate_limit;
 mod sessions;
 mod shipped;
+mod slow_readers;
 mod sse_framing;
 mod stream_lifecycle;
 mod support;

@@ -18,6 +18,7 @@ use tower::{Layer, Service};
 use super::{
     super::stage::BoxFuture,
     batch,
+    hold::{held, hold_of},
     http_form::{accepted, check_content_type, not_allowed, one_header},
     inflight::{Cancels, InFlight},
     north_reply,
@@ -53,6 +54,8 @@ pub struct NorthboundConfig {
     pub max_depth: usize,
     /// Requests of the handshake era need a session.
     pub sessions_required: bool,
+    /// How long the head of an answer is held for the first thing that comes.
+    pub hold: Duration,
     /// How many messages a batch may hold.
     pub max_batch: usize,
     /// How many of them are carried out at once.
@@ -229,8 +232,13 @@ impl Front {
         let exchange = self.exchange.clone();
         let active = self.layer.telemetry.metrics().enter(request.method());
         let client = meta.client();
+        let hold = hold_of(&request, &self.parts.headers, &self.layer.config);
         let call = self.call(surface, NorthDialect::Modern, client, request, meta)?;
-        let reply = inner.call(call).await?;
+        let call = inner.call(call);
+        // Nothing can cancel it but its client's leaving, and then nobody is here.
+        let Some(reply) = held(async { call.await.map(Some) }, hold).await? else {
+            return Ok(accepted());
+        };
         Ok(north_reply::mcp(reply, &exchange, &id, NorthDialect::Modern, active))
     }
 
@@ -263,6 +271,7 @@ impl Front {
         let active = layer.telemetry.metrics().enter(request.method());
         let client =
             Client { capabilities: session.capabilities, log_level: None, session: session.nonce };
+        let hold = hold_of(&request, &self.parts.headers, &self.layer.config);
         let call = self.call(surface, dialect, client, request, meta)?;
         if !is_call {
             let reply = inner.call(call).await?;
@@ -281,7 +290,7 @@ impl Front {
         }
         let flight = session.nonce.map(|nonce| layer.cancels.enter(nonce, id.clone()));
         let flight = flight.unwrap_or_else(InFlight::alone);
-        let Some(reply) = flight.run(inner.call(call)).await? else {
+        let Some(reply) = held(flight.run(inner.call(call)), hold).await? else {
             // Cancelled: the request gets no answer, and nobody waits for one.
             exchange.facts().outcome = Some(Outcome::Cancelled);
             return Ok(accepted());

@@ -92,6 +92,7 @@ struct State {
     /// Connections that the other side closed while it waited for an answer.
     hang_ups: AtomicUsize,
     connections: AtomicUsize,
+    poured: AtomicUsize,
     stopped: AtomicBool,
 }
 
@@ -119,6 +120,7 @@ impl Upstream {
             idle_close: Mutex::default(),
             hang_ups: AtomicUsize::new(0),
             connections: AtomicUsize::new(0),
+            poured: AtomicUsize::new(0),
             stopped: AtomicBool::new(false),
         });
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -146,12 +148,12 @@ impl Upstream {
         self.state.received.lock().clear();
     }
 
-    /// Closes connections on which nothing comes for so long.
     /// Lists other tools from now on, a JSON array.
     pub fn lists(&self, tools: &str) {
         tools.clone_into(&mut self.state.tools.lock());
     }
 
+    /// Closes connections on which nothing comes for so long.
     pub fn close_idle(&self, after: Duration) {
         *self.state.idle_close.lock() = Some(after);
     }
@@ -187,6 +189,11 @@ impl Upstream {
         self.state.connections.load(Ordering::Relaxed)
     }
 
+    /// Bytes of texts that are written over and over, as far as they were written.
+    pub fn poured(&self) -> usize {
+        self.state.poured.load(Ordering::Relaxed)
+    }
+
     pub fn hang_ups(&self) -> usize {
         self.state.hang_ups.load(Ordering::Relaxed)
     }
@@ -209,7 +216,8 @@ impl State {
             let Some(request) = read(&mut reader, connection) else { return };
             self.received.lock().push(request.clone());
             let answer = self.answer(&request);
-            let mut writer = Writer { request, stream: reader.get_ref(), hung_up: false };
+            let (stream, poured) = (reader.get_ref(), &self.poured);
+            let mut writer = Writer { request, stream, hung_up: false, poured };
             let written = writer.write(&answer);
             if writer.hung_up {
                 self.hang_ups.fetch_add(1, Ordering::Relaxed);
