@@ -26,6 +26,7 @@ mod rate_limit;
 mod sessions;
 mod shipped;
 mod slow_readers;
+mod soak;
 mod sse_framing;
 mod stream_lifecycle;
 mod support;

@@ -3,6 +3,7 @@
 //! Everything here blocks; a test that wants two things at once uses threads.
 
 mod http;
+mod load;
 mod upstream;
 
 use std::{
@@ -25,6 +26,7 @@ use tokio::time::Instant;
 
 pub use self::{
     http::{Client, Dialect, Response, exchange},
+    load::{Crowd, Server},
     upstream::{Answer, Seen, Upstream, text_result, tool},
 };
 
