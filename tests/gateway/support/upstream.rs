@@ -184,6 +184,11 @@ impl Upstream {
         self.received().into_iter().filter(|request| request.method() == method).collect()
     }
 
+    /// Requests for a stream outside of calls.
+    pub fn gets(&self) -> usize {
+        self.received().iter().filter(|request| request.head.starts_with("GET ")).count()
+    }
+
     /// Connections that are open.
     pub fn connections(&self) -> usize {
         self.state.connections.load(Ordering::Relaxed)
@@ -238,6 +243,10 @@ impl State {
         if method == "tools/call" {
             let script = self.script.lock().clone();
             return script(request);
+        }
+        if request.head.starts_with("GET ") {
+            // No stream is offered.
+            return Answer::new("405 Method Not Allowed", "", "").header("Allow", "POST");
         }
         let tools = self.tools.lock().clone();
         let result = match (method.as_str(), self.speaks) {

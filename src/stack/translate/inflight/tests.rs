@@ -1,3 +1,5 @@
+//! Calls under way whose readers are slow, gone or have cancelled, on paused time.
+
 use std::sync::atomic::AtomicUsize;
 
 use super::*;
