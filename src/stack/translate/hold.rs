@@ -3,7 +3,6 @@
 
 use std::{
     future::{Future, ready},
-    pin::Pin,
     time::Duration,
 };
 
@@ -48,19 +47,18 @@ fn takes_streams(headers: &HeaderMap) -> bool {
 
 /// Waits for a call, for as long as the head may be held. After that the answer is a stream in
 /// which the call's own follows.
-pub(super) async fn held<F>(call: F, hold: Option<Duration>) -> Outcome
+pub(super) async fn held<F>(mut call: F, hold: Option<Duration>) -> Outcome
 where
-    F: Future<Output = Outcome> + Send + 'static,
+    F: Future<Output = Outcome> + Unpin + Send + 'static,
 {
     let Some(hold) = hold else { return call.await };
-    let mut call = Box::pin(call);
     match timeout(hold, &mut call).await {
         Ok(outcome) => outcome,
         Err(_) => Ok(Some(late(call))),
     }
 }
 
-fn late(call: Pin<Box<impl Future<Output = Outcome> + Send + 'static>>) -> Reply {
+fn late(call: impl Future<Output = Outcome> + Send + 'static) -> Reply {
     let events = stream::once(call).flat_map(|outcome| -> ReplyStream {
         let end = match outcome {
             Ok(Some(Reply { content: Content::Stream(events), .. })) => return events,
@@ -97,7 +95,7 @@ mod tests {
             tokio::time::sleep(Duration::from_secs(seconds)).await;
             outcome
         };
-        held(call, Some(HOLD)).await
+        held(Box::pin(call), Some(HOLD)).await
     }
 
     #[tokio::test(start_paused = true)]

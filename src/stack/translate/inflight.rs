@@ -3,10 +3,12 @@
 
 use std::{
     future::Future,
+    pin::Pin,
     sync::{
         Arc,
         atomic::{AtomicU64, Ordering},
     },
+    task::{Context, Poll, ready},
     time::Duration,
 };
 
@@ -15,6 +17,7 @@ use dashmap::DashMap;
 use futures_util::{StreamExt, stream};
 use tokio::{
     sync::{OwnedSemaphorePermit, Semaphore, mpsc, watch},
+    task::JoinHandle,
     time::timeout,
 };
 
@@ -85,13 +88,13 @@ impl InFlight {
 
     /// Runs a call to its end in a task of its own, whatever becomes of whoever waits for it.
     /// `None`: it was cancelled.
-    pub(super) async fn run<F>(mut self, call: F) -> Result<Option<Reply>, Error>
+    pub(super) fn run<F>(mut self, call: F) -> Landing
     where
         F: Future<Output = Result<Reply, Error>> + Send + 'static,
     {
         // The handshake era forbids that a disconnect cancels: the task outlives its waiter on
         // purpose, and is bounded by the call's own time limits.
-        let task = tokio::runtime::Handle::current().spawn(async move {
+        Landing(tokio::runtime::Handle::current().spawn(async move {
             let reply = tokio::select! {
                 reply = call => reply?,
                 () = cancelled(&mut self.cancelled) => return Ok(None),
@@ -103,13 +106,7 @@ impl InFlight {
                 }
                 _ => Ok(Some(reply)),
             }
-        });
-        match task.await {
-            Ok(result) => result,
-            Err(cause) => {
-                Err(Error::new(Code::Internal, "the call ended abnormally").with_cause(cause))
-            }
-        }
+        }))
     }
 
     /// Drives a stream to its end whether or not anybody reads it.
@@ -147,6 +144,19 @@ impl InFlight {
             };
             // Taken: its bytes are no longer the queue's.
             Some((event.0, reader))
+        }))
+    }
+}
+
+/// What a call under way comes to.
+pub(super) struct Landing(JoinHandle<Result<Option<Reply>, Error>>);
+
+impl Future for Landing {
+    type Output = Result<Option<Reply>, Error>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        Poll::Ready(ready!(Pin::new(&mut self.0).poll(cx)).unwrap_or_else(|cause| {
+            Err(Error::new(Code::Internal, "the call ended abnormally").with_cause(cause))
         }))
     }
 }

@@ -235,10 +235,12 @@ impl Front {
         let hold = hold_of(&request, &self.parts.headers, &self.layer.config);
         let call = self.call(surface, NorthDialect::Modern, client, request, meta)?;
         let call = inner.call(call);
-        // Nothing can cancel it but its client's leaving, and then nobody is here.
-        let Some(reply) = held(async { call.await.map(Some) }, hold).await? else {
-            return Ok(accepted());
+        let reply = match hold {
+            Some(_) => held(Box::pin(async { call.await.map(Some) }), hold).await?,
+            None => Some(call.await?),
         };
+        // Nothing can cancel it but its client's leaving, and then nobody is here.
+        let Some(reply) = reply else { return Ok(accepted()) };
         Ok(north_reply::mcp(reply, &exchange, &id, NorthDialect::Modern, active))
     }
 
