@@ -132,6 +132,7 @@ pub(super) fn app(
             body_timeout: config.edge.body_timeout,
             max_depth: MAX_DEPTH,
             sessions_required: config.sessions.required,
+            hold: config.edge.hold,
             max_batch: config.edge.max_batch,
             batch_concurrency: config.edge.batch_concurrency,
         },

@@ -336,7 +336,7 @@ impl Exchange {
             caller: facts.caller.clone(),
             employee: facts.employee.clone(),
             roles: facts.roles.clone(),
-            auth: facts.auth.clone(),
+            auth: facts.auth,
             address: facts.address,
             port: facts.port,
             refusals_as_results: facts.refusals_as_results,

@@ -94,6 +94,7 @@ mod tests {
         server_key(&Url::parse(url).unwrap())
     }
 
+    /// C63.
     #[test]
     fn equal_addresses_have_one_key_and_others_do_not() {
         for (a, b, same) in [

@@ -140,7 +140,7 @@ names: conflict
 lists: { page_size: 10, wait: 1s }
 drain_delay: 5s
 drain_timeout: 30s
-edge: { header_timeout: 5s, idle_timeout: 60s, body_timeout: 20s, max_connections: 100, max_body: 2MiB, max_batch: 20, batch_concurrency: 4 }
+edge: { header_timeout: 5s, idle_timeout: 60s, body_timeout: 20s, max_connections: 100, max_body: 2MiB, hold: 3s, max_batch: 20, batch_concurrency: 4 }
 streams: { per_principal: 4, total: 50, subscriptions: 7, sessions: 60, resume_window: 0s, resume_bytes: 2KiB, resume_total: 3MiB }
 idempotency: { capacity_bytes: 1MiB, max_keys: 10, ttl: 1h, wait: 0s, max_body: 1KiB }
 ",
@@ -167,11 +167,11 @@ idempotency: { capacity_bytes: 1MiB, max_keys: 10, ttl: 1h, wait: 0s, max_body: 
     assert_eq!((edge.max_connections, edge.max_body), (100, 2 << 20));
     assert_eq!(config.names, Names::Conflict);
     assert_eq!((config.lists.page_size, config.lists.wait), (10, secs(1)));
-    assert_eq!((edge.max_batch, edge.batch_concurrency), (20, 4));
     let streams = config.streams;
     assert_eq!((streams.per_principal, streams.total, streams.subscriptions), (4, 50, 7));
     assert_eq!((streams.sessions, streams.resume_window), (60, secs(0)));
     assert_eq!((streams.resume_bytes, streams.resume_total), (2 << 10, 3 << 20));
+    assert_eq!((edge.hold, edge.max_batch, edge.batch_concurrency), (secs(3), 20, 4));
     let idempotency = config.idempotency;
     assert_eq!((idempotency.capacity_bytes, idempotency.max_keys), (1 << 20, 10));
     assert_eq!(

@@ -3,6 +3,7 @@
 
 mod batch;
 mod give_up;
+mod hold;
 mod http_form;
 mod inflight;
 mod legacy;

@@ -22,6 +22,7 @@ use super::{
         stage::BoxFuture,
     },
     batch,
+    hold::{held, hold_of},
     http_form::{accepted, check_content_type, not_allowed, one_header},
     inflight::{Cancels, InFlight, Keep, Ran},
     legacy::LegacySession,
@@ -60,6 +61,8 @@ pub struct NorthboundConfig {
     pub max_depth: usize,
     /// Requests of the handshake era need a session.
     pub sessions_required: bool,
+    /// How long the head of an answer is held for the first thing that comes.
+    pub hold: Duration,
     /// How many messages a batch may hold.
     pub max_batch: usize,
     /// How many of them are carried out at once.
@@ -262,8 +265,15 @@ impl Front {
         let active = self.layer.telemetry.metrics().enter(request.method());
         let client = meta.client();
         let listens = matches!(request, Request::Listen(_));
+        let hold = hold_of(&request, &self.parts.headers, &self.layer.config);
         let call = self.call(surface, NorthDialect::Modern, client, request, meta)?;
-        let reply = inner.call(call).await?;
+        let call = inner.call(call);
+        let reply = match hold {
+            Some(_) => held(Box::pin(async { call.await.map(Some) }), hold).await?,
+            None => Some(call.await?),
+        };
+        // Nothing can cancel it but its client's leaving, and then nobody is here.
+        let Some(reply) = reply else { return Ok(accepted()) };
         let reply = if listens { listen::tagged(reply, &id) } else { reply };
         Ok(north_reply::mcp(reply, &exchange, &id, NorthDialect::Modern, Some(active)))
     }
@@ -297,6 +307,7 @@ impl Front {
         let active = layer.telemetry.metrics().enter(request.method());
         let client = self.client(&session, version, &request)?;
         let alone = self.alone;
+        let hold = hold_of(&request, &self.parts.headers, &self.layer.config);
         let call = self.call(surface, dialect, client, request, meta)?;
         if !is_call {
             let reply = inner.call(call).await?;
@@ -328,7 +339,7 @@ impl Front {
             }
             None => (None, Some(active)),
         };
-        match flight.run(inner.call(call), keep).await? {
+        match flight.run(inner.call(call), hold, keep).await? {
             Some(Ran::Reply(reply)) => Ok(north_reply::mcp(reply, &exchange, &id, dialect, active)),
             Some(Ran::Kept(headers, body)) => {
                 let mut response = north_reply::events_response(body);

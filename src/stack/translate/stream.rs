@@ -291,7 +291,6 @@ fn wanted(request: &Request, notification: Notification) -> Option<Notification>
 }
 
 /// What a stream turned out to be, once the first of it was read.
-#[expect(clippy::large_enum_variant, reason = "it lives for a moment, and is never kept")]
 pub(super) enum First {
     End(Final),
     Stream,
@@ -324,6 +323,13 @@ pub(super) fn relay(parked: std::sync::Arc<ParkedCalls>, live: Live) -> ReplyStr
             return Some((Event::Notification(notification), Some((parked, live))));
         }
         let deadline = deadline(&live.request);
+        // A server that always has something to say would never be looked at the clock for.
+        if Instant::now() >= live.request.end {
+            let error = timed_out(&live.request);
+            live.request.close(Err(&error));
+            // Dropped with what is left of the stream, `give_up` tells the server.
+            return Some((Event::End(Err(error)), None));
+        }
         let Live { request, events, give_up } = &mut live;
         let step = match timeout_at(deadline, events.next(request, give_up)).await {
             Ok(Ok(Step::Notification(notification))) => {

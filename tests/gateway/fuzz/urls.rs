@@ -120,7 +120,7 @@ fn decoded(path: &str) -> Vec<u8> {
     out
 }
 
-/// Wherever it stands in the query, a secret is refused, and not repeated.
+/// C64: wherever it stands in the query, a secret is refused, and not repeated.
 fn secrets(mut url: Url) -> Verdict {
     for name in SECRET {
         let query = url.query().unwrap_or_default().to_owned();

@@ -104,6 +104,7 @@ struct State {
     /// Connections that the other side closed while it waited for an answer.
     hang_ups: AtomicUsize,
     connections: AtomicUsize,
+    poured: AtomicUsize,
     stopped: AtomicBool,
 }
 
@@ -134,6 +135,7 @@ impl Upstream {
             idle_close: Mutex::default(),
             hang_ups: AtomicUsize::new(0),
             connections: AtomicUsize::new(0),
+            poured: AtomicUsize::new(0),
             stopped: AtomicBool::new(false),
         });
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -212,9 +214,19 @@ impl Upstream {
         self.received().into_iter().filter(|request| request.method() == method).collect()
     }
 
+    /// Requests for a stream outside of calls.
+    pub fn gets(&self) -> usize {
+        self.received().iter().filter(|request| request.head.starts_with("GET ")).count()
+    }
+
     /// Connections that are open.
     pub fn connections(&self) -> usize {
         self.state.connections.load(Ordering::Relaxed)
+    }
+
+    /// Bytes of texts that are written over and over, as far as they were written.
+    pub fn poured(&self) -> usize {
+        self.state.poured.load(Ordering::Relaxed)
     }
 
     pub fn hang_ups(&self) -> usize {
@@ -239,7 +251,8 @@ impl State {
             let Some(request) = read(&mut reader, connection) else { return };
             self.received.lock().push(request.clone());
             let answer = self.answer(&request);
-            let mut writer = Writer { request, stream: reader.get_ref(), hung_up: false };
+            let (stream, poured) = (reader.get_ref(), &self.poured);
+            let mut writer = Writer { request, stream, hung_up: false, poured };
             let written = writer.write(&answer);
             if writer.hung_up {
                 self.hang_ups.fetch_add(1, Ordering::Relaxed);
@@ -264,6 +277,10 @@ impl State {
         let beside = self.beside.lock().clone();
         if let Some(answer) = beside(request) {
             return answer;
+        }
+        if request.head.starts_with("GET ") {
+            // No stream is offered.
+            return Answer::new("405 Method Not Allowed", "", "").header("Allow", "POST");
         }
         let tools = self.tools.lock().clone();
         let declared = self.declared.lock().clone();
