@@ -261,7 +261,7 @@ fn upstreams(config: &Config, transport: &Transport) -> Result<Upstreams, StartE
             server_key,
             dialect: upstream.dialect,
             pinned: upstream.protocol,
-            cluster,
+            reach: cluster.into(),
             headers: upstream
                 .headers
                 .iter()
