@@ -24,6 +24,8 @@ mod rate_limit;
 mod sessions;
 mod shipped;
 mod sse_framing;
+mod stdio;
+mod stdio_server;
 mod stream_lifecycle;
 mod support;
 mod tenant_filter;
