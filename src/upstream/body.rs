@@ -126,10 +126,9 @@ impl UpstreamBody {
     fn finish(&mut self) {
         if let Source::Own { connection, home, .. } =
             std::mem::replace(&mut self.source, Source::Done)
+            && let Some((cluster, peer)) = &self.from
         {
-            if let Some((cluster, peer)) = &self.from {
-                home.give_back(cluster, peer.id, connection);
-            }
+            home.give_back(cluster, peer.id, connection);
         }
     }
 

@@ -15,6 +15,7 @@ mod http_hop;
 mod id_echo;
 mod idempotency;
 mod json_fidelity;
+mod legacy_sse;
 mod lifecycle;
 mod message_shape;
 mod negotiation;

@@ -17,48 +17,35 @@ use parking_lot::Mutex;
 use rustix::process::{Pid, Signal, kill_process_group};
 use secrecy::ExposeSecret;
 use tokio::{
-    io::{AsyncRead, AsyncReadExt, AsyncWriteExt},
-    process::{self, ChildStdin, Command},
-    sync::{OwnedSemaphorePermit, mpsc, oneshot, watch},
+    process::{self, Command},
+    sync::{OwnedSemaphorePermit, oneshot, watch},
     task::JoinSet,
     time::{Instant, sleep, timeout},
 };
 
 use super::{
     EnvValue, ProcessConfig,
-    lines::{Line, Lines},
     log::Log,
+    pipes::{self, Reader, Sent, Unread, WeakWriter, Writer},
     starts::Starts,
 };
 use crate::{
     channel::{
-        calls::{Abandoned, Calls, Delivery, Purpose, Reading, Users},
-        reply::{self, Name},
+        calls::{Abandoned, Calls, Purpose, Reading, Users},
+        reply,
         runtime::Lounge,
     },
     dialect::south,
     error::Error,
 };
 
-/// Lines that wait for a process to read.
-const LINES: usize = 64;
-/// Lines of noise in a row: more of it is no accident.
-const NOISE: usize = 1_000;
 /// How long the last words of a process that has ended may take.
 const LAST_WORDS: Duration = Duration::from_millis(200);
-
-/// How much of a line was written.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Sent {
-    Whole,
-    Not,
-    Torn,
-}
 
 /// A process as its callers know it.
 pub(super) struct Child {
     calls: Arc<Calls>,
-    lines: mpsc::Sender<Written>,
+    writer: Writer,
     ending: watch::Sender<bool>,
     opened: AtomicBool,
     after_end: Mutex<AfterEnd>,
@@ -68,19 +55,6 @@ enum AfterEnd {
     Nothing,
     Then(Box<dyn FnOnce() + Send>),
     Ended,
-}
-
-/// A line on its way out.
-struct Written {
-    line: Bytes,
-    /// Gone when nobody waits for it any more; then it is not written either.
-    report: Report,
-}
-
-/// Tells how much of a line was written, on whatever way its writing ends.
-struct Report {
-    to: Option<oneshot::Sender<Sent>>,
-    so_far: Sent,
 }
 
 /// Starts a process.
@@ -130,20 +104,15 @@ impl Child {
     pub async fn ask(&self, id: Bytes, purpose: Purpose, line: Bytes) -> Result<Reading, Sent> {
         // Before it is sent: the answer may be there before the word that it was sent.
         let reading = self.calls.enter(id, purpose).ok_or(Sent::Not)?;
-        match self.write(line).await {
+        match self.writer.write(line).await {
             Sent::Whole => Ok(reading),
             other => Err(other),
         }
     }
 
-    /// Writes a line, and waits until the process's pipe has taken it.
+    /// Writes a message that has no answer.
     pub async fn write(&self, line: Bytes) -> Sent {
-        let (to, sent) = oneshot::channel();
-        let report = Report { to: Some(to), so_far: Sent::Not };
-        if self.lines.send(Written { line, report }).await.is_err() {
-            return Sent::Not;
-        }
-        sent.await.unwrap_or(Sent::Not)
+        self.writer.write(line).await
     }
 
     pub fn listen(&self) -> Option<Reading> {
@@ -189,11 +158,7 @@ impl Child {
 }
 
 /// What is done when nobody waits for an answer any more.
-fn abandoned(
-    users: Users,
-    lines: mpsc::WeakSender<Written>,
-    ending: watch::Sender<bool>,
-) -> Abandoned {
+fn abandoned(users: Users, writer: WeakWriter, ending: watch::Sender<bool>) -> Abandoned {
     Box::new(move |id, purpose| match (purpose, users) {
         // A session that nobody opened to its end.
         (Purpose::Opening, _) => {
@@ -203,19 +168,12 @@ fn abandoned(
         // stream has cancelled, and on a pipe only a word says so.
         (Purpose::Work, Users::Many) => {
             let id = std::str::from_utf8(id).ok().and_then(|id| id.parse().ok());
-            if let (Some(lines), Some(id)) = (lines.upgrade(), id) {
-                word(&lines, &south::cancelled_body(id));
+            if let Some(id) = id {
+                writer.word(&south::cancelled_body(id));
             }
         }
         (Purpose::Work, Users::One) => {}
     })
-}
-
-/// A line for which nobody waits. A process that does not read gets no more of them.
-fn word(lines: &mpsc::Sender<Written>, text: &[u8]) {
-    let line = [text, b"\n"].concat().into();
-    let report = Report { to: None, so_far: Sent::Not };
-    let _ = lines.try_send(Written { line, report });
 }
 
 // === Minding ===
@@ -260,7 +218,7 @@ struct Minder {
     process: process::Child,
     group: Group,
     ending: watch::Receiver<bool>,
-    reader: JoinSet<Why>,
+    reader: JoinSet<Unread>,
     helpers: JoinSet<()>,
     born: Instant,
 }
@@ -296,14 +254,14 @@ impl Minder {
             pid = process.id(),
             "a server's process was started"
         );
-        let (lines, to_write) = mpsc::channel(LINES);
+        let (writer, outbox) = pipes::writer();
         let (ending, asked) = watch::channel(false);
-        let on_abandoned = abandoned(users, lines.downgrade(), ending.clone());
+        let on_abandoned = abandoned(users, writer.weak(), ending.clone());
         let calls = Calls::new(config.name.clone(), users, config.max_message, on_abandoned);
         let mut reader = JoinSet::new();
         let mut helpers = JoinSet::new();
         if let Some(stdin) = process.stdin.take() {
-            helpers.spawn(write_lines(stdin, to_write));
+            helpers.spawn(outbox.drain(stdin));
         }
         if let Some(stderr) = process.stderr.take() {
             helpers.spawn(Log::new(config.name.clone()).copy(stderr));
@@ -313,18 +271,16 @@ impl Minder {
                 Reader {
                     name: config.name.clone(),
                     calls: calls.clone(),
-                    lines: lines.downgrade(),
+                    writer: writer.weak(),
                     ending: ending.clone(),
                     starts: starts.clone(),
-                    noise: 0,
-                    told: false,
                 }
                 .read(stdout, config.max_message),
             );
         }
         let child = Arc::new(Child {
             calls,
-            lines,
+            writer,
             ending,
             opened: AtomicBool::new(false),
             after_end: Mutex::new(AfterEnd::Nothing),
@@ -351,6 +307,14 @@ impl Minder {
         let why = tokio::select! {
             why = self.runs() => why,
             () = &mut stopping => Why::Asked,
+        };
+        let why = match why {
+            // Most often that is how its exit shows first.
+            Why::Silent => match timeout(LAST_WORDS, self.process.wait()).await {
+                Ok(status) => Why::Exited(status.ok()),
+                Err(_) => Why::Silent,
+            },
+            why => why,
         };
         self.child.calls.close_to_new();
         if matches!(why, Why::Asked | Why::Unopened) {
@@ -384,7 +348,7 @@ impl Minder {
         tokio::select! {
             status = self.process.wait() => Why::Exited(status.ok()),
             why = self.reader.join_next() => match why {
-                Some(Ok(why)) => why,
+                Some(Ok(Unread::Noise)) => Why::Noise,
                 _ => Why::Silent,
             },
             _ = self.ending.wait_for(|end| *end) => Why::Asked,
@@ -432,107 +396,5 @@ impl Minder {
         self.child
             .calls
             .close(|| reply::failure(name, &what, "process_exited").with_unknown_outcome());
-    }
-}
-
-// === Reading ===
-
-struct Reader {
-    name: Name,
-    calls: Arc<Calls>,
-    lines: mpsc::WeakSender<Written>,
-    ending: watch::Sender<bool>,
-    starts: Arc<Starts>,
-    /// In a row.
-    noise: usize,
-    told: bool,
-}
-
-impl Reader {
-    async fn read(mut self, mut from: impl AsyncRead + Unpin, max: usize) -> Why {
-        let mut lines = Lines::new(max);
-        loop {
-            match from.read_buf(lines.buffer()).await {
-                Ok(0) | Err(_) => return Why::Silent,
-                Ok(_) => {}
-            }
-            while let Some(line) = lines.next_line() {
-                match line {
-                    Line::Whole(line) if line.trim_ascii().is_empty() => {}
-                    Line::Whole(line) => self.take(&line),
-                    Line::TooLong(beginning) => {
-                        tracing::warn!(
-                            upstream.name = &*self.name,
-                            max,
-                            "a message of a server is larger than allowed"
-                        );
-                        self.calls.too_large(&beginning);
-                    }
-                }
-                if self.noise > NOISE {
-                    return Why::Noise;
-                }
-            }
-        }
-    }
-
-    fn take(&mut self, line: &Bytes) {
-        let delivery = self.calls.deliver(line);
-        if delivery != Delivery::Noise {
-            self.noise = 0;
-            self.starts.answered();
-        }
-        match delivery {
-            Delivery::Done => {}
-            Delivery::Refused => {
-                self.ending.send_replace(true);
-            }
-            Delivery::Unheard(questions) => {
-                for (id, method) in questions {
-                    if let Some(lines) = self.lines.upgrade() {
-                        word(&lines, &south::answer_body(&id, &method));
-                    }
-                }
-            }
-            Delivery::Noise => {
-                self.noise += 1;
-                if !std::mem::replace(&mut self.told, true) {
-                    tracing::warn!(
-                        upstream.name = &*self.name,
-                        "a server writes to its output what is no message; it is ignored"
-                    );
-                }
-                tracing::debug!(upstream.name = &*self.name, bytes = line.len(), "no message");
-            }
-        }
-    }
-}
-
-// === Writing ===
-
-async fn write_lines(mut stdin: ChildStdin, mut lines: mpsc::Receiver<Written>) {
-    while let Some(Written { line, mut report }) = lines.recv().await {
-        if report.to.as_ref().is_some_and(oneshot::Sender::is_closed) {
-            continue;
-        }
-        let mut rest = &line[..];
-        while !rest.is_empty() {
-            match stdin.write(rest).await {
-                Ok(0) | Err(_) => return,
-                Ok(written) => {
-                    report.so_far = Sent::Torn;
-                    rest = rest.get(written..).unwrap_or_default();
-                }
-            }
-        }
-        report.so_far = Sent::Whole;
-    }
-}
-
-impl Drop for Report {
-    fn drop(&mut self) {
-        if let Some(to) = self.to.take() {
-            let _ = to.send(self.so_far);
-        }
     }
 }

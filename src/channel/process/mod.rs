@@ -7,6 +7,7 @@
 mod child;
 mod lines;
 mod log;
+mod pipes;
 mod starts;
 
 use std::{ffi::OsString, sync::Arc, time::Duration};
@@ -18,10 +19,7 @@ use http_body_util::BodyExt;
 use secrecy::SecretString;
 use tokio::sync::{Mutex, Semaphore};
 
-use self::{
-    child::{Child, Sent},
-    starts::Starts,
-};
+use self::{child::Child, pipes::Sent, starts::Starts};
 use super::{
     calls::{Purpose, Users},
     message::{self, Message},
