@@ -31,6 +31,7 @@ pub(super) enum Users {
 /// What a request on a channel asks for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Purpose {
+    /// Where it fails, the channel is of no use.
     Opening,
     Work,
 }

@@ -416,7 +416,7 @@ impl Reader {
         let mut ending = stream.ending.subscribe();
         let mut under_way = stream.calls.under_way();
         let mut stopping = std::pin::pin!(lounge.stopping());
-        let mut unopened = std::pin::pin!(sleep(config.opening));
+        let mut unopened = std::pin::pin!(sleep(config.opening * 2));
         let (mut asked, mut in_time) = (*ending.borrow(), false);
         let end = loop {
             // Its calls under way may go on, for as long as their callers wait.

@@ -49,7 +49,7 @@ impl Channels {
         Arc::new(Self { transport, state: Mutex::new(State::Idle) })
     }
 
-    /// The thread, started if it was not.
+    /// The thread, started if it was not: a core waits for that once.
     ///
     /// # Errors
     /// `internal` where no thread can be started, or the gateway stops.

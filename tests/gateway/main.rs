@@ -26,6 +26,7 @@ mod sessions;
 mod shipped;
 mod sse_framing;
 mod stdio;
+mod stdio_carrier;
 mod stdio_server;
 mod stream_lifecycle;
 mod support;

@@ -189,6 +189,20 @@ fn a_crash_in_the_middle_of_a_call_is_told_and_the_next_call_works() {
 }
 
 #[test]
+fn calls_that_keep_crashing_a_server_are_told_to_wait() {
+    let scene = Scene::new("legacy", "").ready();
+    for _ in 0..2 {
+        assert!(scene.client().call("crash", json!({})).text().contains("before it answered"));
+    }
+    let refused = scene.client().call("echo", json!({}));
+    assert_eq!(refused.word(), "external_service_error", "{refused:?}");
+    assert!(refused.text().contains("keeps ending (2 times in a row)"), "{refused:?}");
+    assert_eq!(refused.fault()["retryable"], true, "{refused:?}");
+    assert!(refused.fault()["outcome"].is_null(), "it was not called: {refused:?}");
+    until("it is started again", || scene.client().call("echo", json!({})).word() == "ok");
+}
+
+#[test]
 fn the_last_words_of_a_process_are_heard() {
     let scene = Scene::new("legacy", "").ready();
     assert_eq!(scene.client().call("close", json!({})).said(), "my last words");

@@ -2,9 +2,12 @@
 //! environment that makes it one. What it is asked to do it does literally: answer, be silent,
 //! crash, write nonsense.
 
+#![allow(clippy::exit, clippy::zombie_processes, reason = "how it ends is what tests are about")]
+
 use std::{
     env, fs,
     io::{self, BufRead, Write},
+    path::PathBuf,
     process,
     sync::{
         Arc,
@@ -20,20 +23,25 @@ use serde_json::{Value, json};
 use crate::process_support::{text_result, tool};
 
 /// What makes a server of this binary: how it speaks.
-const MODE: &str = "HANGU_TEST_SERVER";
+pub const MODE: &str = "HANGU_TEST_SERVER";
 /// A folder in which each process leaves a file named by its number.
-const PLACE: &str = "HANGU_TEST_PLACE";
+pub const PLACE: &str = "HANGU_TEST_PLACE";
 
-const TOOLS: [&str; 14] = [
+const TOOLS: [&str; 15] = [
     "echo", "progress", "slow", "crash", "pid", "count", "noise", "huge", "chatter", "env", "ask",
-    "close", "seen", "child",
+    "close", "seen", "child", "change",
 ];
 
-/// `[program, argument, …]` of a server, as a configuration has it.
+/// The program, and its arguments.
+pub fn words() -> (PathBuf, [&'static str; 4]) {
+    let arguments = ["stdio_server::serve", "--exact", "--ignored", "--nocapture"];
+    (env::current_exe().unwrap(), arguments)
+}
+
+/// The same as a configuration has it.
 pub fn command() -> String {
-    let program = env::current_exe().unwrap();
-    let words = ["stdio_server::serve", "--exact", "--ignored", "--nocapture"];
-    format!("[\"{}\", \"{}\"]", program.display(), words.join("\", \""))
+    let (program, arguments) = words();
+    format!("[\"{}\", \"{}\"]", program.display(), arguments.join("\", \""))
 }
 
 /// The variables of a server that leaves its traces in `place`.
@@ -209,6 +217,11 @@ impl Server {
                     }
                     thread::sleep(Duration::from_millis(10));
                 }
+            }
+            "change" => {
+                write(r#"{"jsonrpc":"2.0","method":"notifications/tools/list_changed"}"#);
+                say("changed");
+                write(r#"{"jsonrpc":"2.0","id":"q2","method":"roots/list"}"#);
             }
             "seen" => say(&json!(*self.seen.lock()).to_string()),
             "child" => {

@@ -82,7 +82,7 @@ pub(super) async fn start(
                 minder.mind(mind.stopping()).await;
             }
             Err(cause) => {
-                starts.failed(Duration::ZERO);
+                starts.failed(Duration::ZERO, false);
                 let _ = tell.send(Err(cause));
             }
         }
@@ -132,10 +132,6 @@ impl Child {
 
     pub fn is_closed(&self) -> bool {
         self.calls.is_closed()
-    }
-
-    pub fn is_idle(&self) -> bool {
-        *self.calls.under_way().borrow() == 0
     }
 
     /// Called once, when it takes no more requests; at once if that is so already.
@@ -199,8 +195,9 @@ impl Drop for Group {
 
 /// Why a process is ended.
 enum Why {
-    /// A session's end, or the gateway's.
     Asked,
+    /// The gateway ends.
+    Stopped,
     Exited(Option<ExitStatus>),
     /// It closed its output.
     Silent,
@@ -215,6 +212,8 @@ struct Minder {
     /// It serves one session, which has to be opened.
     session: bool,
     child: Arc<Child>,
+    /// Something has come of it that was a message.
+    answered: Arc<AtomicBool>,
     process: process::Child,
     group: Group,
     ending: watch::Receiver<bool>,
@@ -258,6 +257,7 @@ impl Minder {
         let (ending, asked) = watch::channel(false);
         let on_abandoned = abandoned(users, writer.weak(), ending.clone());
         let calls = Calls::new(config.name.clone(), users, config.max_message, on_abandoned);
+        let answered = Arc::new(AtomicBool::new(false));
         let mut reader = JoinSet::new();
         let mut helpers = JoinSet::new();
         if let Some(stdin) = process.stdin.take() {
@@ -274,6 +274,7 @@ impl Minder {
                     writer: writer.weak(),
                     ending: ending.clone(),
                     starts: starts.clone(),
+                    answered: answered.clone(),
                 }
                 .read(stdout, config.max_message),
             );
@@ -291,6 +292,7 @@ impl Minder {
             starts,
             session,
             child: child.clone(),
+            answered,
             process,
             group,
             ending: asked,
@@ -306,7 +308,7 @@ impl Minder {
         let mut stopping = std::pin::pin!(stopping);
         let why = tokio::select! {
             why = self.runs() => why,
-            () = &mut stopping => Why::Asked,
+            () = &mut stopping => Why::Stopped,
         };
         let why = match why {
             // Most often that is how its exit shows first.
@@ -375,7 +377,7 @@ impl Minder {
         let how = status.map_or("its end is not known".to_owned(), |status| status.to_string());
         let lived = self.born.elapsed();
         let what = match why {
-            Why::Asked => {
+            Why::Asked | Why::Stopped => {
                 tracing::debug!(upstream.name = &**name, %how, "a server's process was ended");
                 "was stopped before it answered".to_owned()
             }
@@ -384,14 +386,14 @@ impl Minder {
             Why::Silent => format!("closed its output before it answered ({how})"),
             Why::Noise => "wrote too much that is no message".to_owned(),
         };
-        if !matches!(why, Why::Asked | Why::Unopened) {
+        if !matches!(why, Why::Asked | Why::Stopped | Why::Unopened) {
             tracing::warn!(
                 upstream.name = &**name,
                 %how,
                 lived_ms = u64::try_from(lived.as_millis()).unwrap_or(u64::MAX),
                 "a server's process ended that was not asked to"
             );
-            self.starts.failed(lived);
+            self.starts.failed(lived, self.answered.load(Ordering::Relaxed));
         }
         self.child
             .calls

@@ -114,7 +114,15 @@ impl Processes {
             {
                 self.open(id, line).await
             }
-            (None, Message::Request { id, .. }) => self.in_common(id, line).await,
+            (None, Message::Request { id, method }) => {
+                // A server that does not answer it well is of the handshake era, whose sessions
+                // have processes of their own: this one then ends.
+                let purpose = match mcp::Method::parse(&method) {
+                    mcp::Method::Discover => Purpose::Opening,
+                    _ => Purpose::Work,
+                };
+                self.in_common(id, purpose, line).await
+            }
             (None, _) => {
                 let common = self.common.lock().await.clone();
                 if let Some(child) = common {
@@ -153,13 +161,6 @@ impl Processes {
 
     /// Starts a process of the session's own.
     async fn open(&self, id: Bytes, line: Bytes) -> Result<Response<Body>, Error> {
-        // Sessions are for servers of the handshake era: the process that was asked which era it
-        // is of serves no call.
-        if let Ok(mut common) = self.common.try_lock()
-            && let Some(child) = common.take_if(|child| child.is_idle())
-        {
-            child.end();
-        }
         let session = reply::session_id();
         let users = if self.config.shared { Users::Many } else { Users::One };
         let child = self.start(users, Some(session.clone())).await?;
@@ -173,12 +174,17 @@ impl Processes {
     }
 
     /// Asks the process that all calls share.
-    async fn in_common(&self, id: Bytes, line: Bytes) -> Result<Response<Body>, Error> {
+    async fn in_common(
+        &self,
+        id: Bytes,
+        purpose: Purpose,
+        line: Bytes,
+    ) -> Result<Response<Body>, Error> {
         // A process may be found to have ended when the request is written: nobody has seen it
         // then, and a new process may.
         for _ in 0..2 {
             let child = self.common().await?;
-            match child.ask(id.clone(), Purpose::Work, line.clone()).await {
+            match child.ask(id.clone(), purpose, line.clone()).await {
                 Ok(reading) => return Ok(reply::events(reading)),
                 Err(Sent::Not) => {}
                 Err(_) => return Err(self.torn()),

@@ -1,7 +1,10 @@
 //! Both pipes of a process: lines that go in, each with a report of how much of it did, and lines
 //! that come out, each to whom it concerns.
 
-use std::sync::Arc;
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, Ordering},
+};
 
 use bytes::Bytes;
 use tokio::{
@@ -134,6 +137,7 @@ pub(super) struct Reader {
     pub writer: WeakWriter,
     pub ending: watch::Sender<bool>,
     pub starts: Arc<Starts>,
+    pub answered: Arc<AtomicBool>,
 }
 
 /// What came that was no message.
@@ -177,6 +181,7 @@ impl Reader {
         let delivery = self.calls.deliver(line);
         if delivery != Delivery::Noise {
             noise.in_a_row = 0;
+            self.answered.store(true, Ordering::Relaxed);
             self.starts.answered();
         }
         match delivery {

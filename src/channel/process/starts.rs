@@ -17,6 +17,9 @@ use crate::error::{Error, Next};
 const SOUND: Duration = Duration::from_secs(10);
 const FIRST: Duration = Duration::from_millis(500);
 const LONGEST: Duration = Duration::from_secs(30);
+/// The same for one that had answered before it ended: one caller's calls may do that to it, and
+/// the others must not be kept out for long.
+const LONGEST_ANSWERED: Duration = Duration::from_secs(2);
 
 /// The starts of one upstream's processes.
 pub(super) struct Starts {
@@ -63,14 +66,15 @@ impl Starts {
     }
 
     /// A process ended that nobody had ended, or could not be started.
-    pub fn failed(&self, lived: Duration) {
+    pub fn failed(&self, lived: Duration, answered: bool) {
         self.healthy.store(false, Ordering::Relaxed);
         let mut state = self.state.lock();
         if lived >= SOUND {
             state.strikes = 0;
         }
         state.strikes = state.strikes.saturating_add(1);
-        let pause = pause(state.strikes);
+        let longest = if answered { LONGEST_ANSWERED } else { LONGEST };
+        let pause = pause(state.strikes).min(longest);
         // A fifth either way, so that replicas do not fall into step.
         let pause = pause.mul_f64(rand::rng().random_range(0.8..1.2));
         state.not_before = (!pause.is_zero()).then(|| Instant::now() + pause);
@@ -84,7 +88,7 @@ impl Starts {
 fn pause(strikes: u32) -> Duration {
     match strikes.checked_sub(2) {
         None => Duration::ZERO,
-        Some(doublings) => FIRST.saturating_mul(1 << doublings.min(16)).min(LONGEST),
+        Some(doublings) => FIRST.saturating_mul(1 << doublings.min(16)),
     }
 }
 
@@ -96,11 +100,11 @@ mod tests {
     async fn what_keeps_ending_waits_ever_longer() {
         let starts = Starts::new("crm".into());
         assert!(starts.healthy());
-        starts.failed(Duration::ZERO);
+        starts.failed(Duration::ZERO, false);
         assert!(starts.allowed().is_ok(), "the first time is forgiven");
         let mut last = Duration::ZERO;
         for _ in 0..5 {
-            starts.failed(Duration::ZERO);
+            starts.failed(Duration::ZERO, false);
             let error = starts.allowed().unwrap_err();
             assert!(error.message().contains("keeps ending"), "{error}");
             let wait = error.retry_after().unwrap();
@@ -118,12 +122,15 @@ mod tests {
     async fn an_end_after_a_sound_life_is_forgiven() {
         let starts = Starts::new("crm".into());
         for _ in 0..20 {
-            starts.failed(SOUND);
+            starts.failed(SOUND, true);
             assert!(starts.allowed().is_ok());
         }
         for _ in 0..40 {
-            starts.failed(Duration::ZERO);
+            starts.failed(Duration::ZERO, false);
         }
-        assert!(starts.allowed().unwrap_err().retry_after().unwrap() <= LONGEST.mul_f64(1.2));
+        let wait = || starts.allowed().unwrap_err().retry_after().unwrap();
+        assert!((LONGEST.mul_f64(0.8)..=LONGEST.mul_f64(1.2)).contains(&wait()));
+        starts.failed(Duration::ZERO, true);
+        assert!(wait() <= LONGEST_ANSWERED.mul_f64(1.2));
     }
 }
