@@ -76,8 +76,10 @@ where
     /// Whether an endpoint that takes no `initialize` is one of HTTP+SSE, which a GET shows. Asks
     /// for its tools that way, and goes on that way if it has them.
     pub(super) async fn over_event_stream(&mut self, error: &Error) -> Option<Listed> {
+        // What such an endpoint says to a POST; one that wants a credential says something else.
+        let no_post = matches!(error.kind(), Some("400" | "404" | "405" | "malformed"));
         if self.upstream.dialect != DialectKind::Auto
-            || !answered(error)
+            || !no_post
             || self.upstream.reach.is_carried()
             || !self.upstream.reach.switch(true)
         {

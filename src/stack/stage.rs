@@ -150,6 +150,7 @@ pub struct Upstream {
     pub dialect: DialectKind,
     /// The one revision to speak, if the operator pinned it.
     pub pinned: Option<Version>,
+    /// Its addresses, or what stands in for them.
     pub reach: Reach,
     /// Sent with each request, in this order.
     pub headers: Vec<(HeaderName, HeaderSource)>,

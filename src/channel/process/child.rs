@@ -206,6 +206,16 @@ enum Why {
     Unopened,
 }
 
+impl Why {
+    /// Whether it ended by itself, or had to be ended for what it did.
+    fn is_its_own(&self) -> bool {
+        match self {
+            Why::Exited(_) | Why::Silent | Why::Noise => true,
+            Why::Asked | Why::Stopped | Why::Unopened => false,
+        }
+    }
+}
+
 struct Minder {
     config: Arc<ProcessConfig>,
     starts: Arc<Starts>,
@@ -218,7 +228,8 @@ struct Minder {
     group: Group,
     ending: watch::Receiver<bool>,
     reader: JoinSet<Unread>,
-    helpers: JoinSet<()>,
+    writing: JoinSet<()>,
+    logging: JoinSet<()>,
     born: Instant,
 }
 
@@ -259,12 +270,12 @@ impl Minder {
         let calls = Calls::new(config.name.clone(), users, config.max_message, on_abandoned);
         let answered = Arc::new(AtomicBool::new(false));
         let mut reader = JoinSet::new();
-        let mut helpers = JoinSet::new();
+        let (mut writing, mut logging) = (JoinSet::new(), JoinSet::new());
         if let Some(stdin) = process.stdin.take() {
-            helpers.spawn(outbox.drain(stdin));
+            writing.spawn(outbox.drain(stdin));
         }
         if let Some(stderr) = process.stderr.take() {
-            helpers.spawn(Log::new(config.name.clone()).copy(stderr));
+            logging.spawn(Log::new(config.name.clone()).copy(stderr));
         }
         if let Some(stdout) = process.stdout.take() {
             reader.spawn(
@@ -297,7 +308,8 @@ impl Minder {
             group,
             ending: asked,
             reader,
-            helpers,
+            writing,
+            logging,
             born,
         };
         Ok((child, minder))
@@ -319,6 +331,10 @@ impl Minder {
             why => why,
         };
         self.child.calls.close_to_new();
+        if why.is_its_own() {
+            // Before whoever is told of it can ask for another.
+            self.starts.failed(self.born.elapsed(), self.answered.load(Ordering::Relaxed));
+        }
         if matches!(why, Why::Asked | Why::Unopened) {
             // Its calls under way may go on, for as long as their callers wait.
             let mut under_way = self.child.calls.under_way();
@@ -333,9 +349,12 @@ impl Minder {
             Why::Exited(status) => status,
             _ => self.put_down().await,
         };
-        // It may have answered with its last breath.
-        let _ = timeout(LAST_WORDS, self.reader.join_next()).await;
-        self.helpers.abort_all();
+        // It may have answered with its last breath, or said why it ends.
+        let last_words = async {
+            self.reader.join_next().await;
+            self.logging.join_next().await;
+        };
+        let _ = timeout(LAST_WORDS, last_words).await;
         self.close(&why, status);
     }
 
@@ -361,8 +380,7 @@ impl Minder {
     /// In good order: its input is closed, then it is asked, then it is made to.
     async fn put_down(&mut self) -> Option<ExitStatus> {
         // The writer holds its input.
-        self.helpers.abort_all();
-        while self.helpers.join_next().await.is_some() {}
+        self.writing.shutdown().await;
         for signal in [Signal::TERM, Signal::KILL] {
             if let Ok(status) = timeout(self.config.stop_wait, self.process.wait()).await {
                 return status.ok();
@@ -386,14 +404,13 @@ impl Minder {
             Why::Silent => format!("closed its output before it answered ({how})"),
             Why::Noise => "wrote too much that is no message".to_owned(),
         };
-        if !matches!(why, Why::Asked | Why::Stopped | Why::Unopened) {
+        if why.is_its_own() {
             tracing::warn!(
                 upstream.name = &**name,
                 %how,
                 lived_ms = u64::try_from(lived.as_millis()).unwrap_or(u64::MAX),
                 "a server's process ended that was not asked to"
             );
-            self.starts.failed(lived, self.answered.load(Ordering::Relaxed));
         }
         self.child
             .calls

@@ -130,13 +130,13 @@ fn a_process_has_no_address_and_no_headers() {
             "{ command: x, connect_timeout: 1s }",
             "C009 6:39 `connect_timeout` is about a `url`: nobody connects to a `command`",
         ),
-        ("{ command: [] }", "Y007 6:17 `command` is empty"),
+        ("{ command: [] }", "Y007 6:19 `command` is empty"),
         (
             "{ command: npx server }",
-            "Y007 6:17 a command is a program and its arguments, one by one: write `command: [PROGRAM, ARGUMENT, …]`",
+            "Y007 6:19 a command is a program and its arguments, one by one: write `command: [PROGRAM, ARGUMENT, …]`",
         ),
-        ("{ command: x, max_processes: 1 }", "Y007 6:35 not between 2 and 10000"),
-        ("{ command: x, stop_wait: 2m }", "Y007 6:31 not between 1ms and 1m"),
+        ("{ command: x, max_processes: 1 }", "Y007 6:37 not between 2 and 10000"),
+        ("{ command: x, stop_wait: 2m }", "Y007 6:33 not between 1ms and 1m"),
     ]);
 }
 

@@ -1,9 +1,4 @@
-//! HTTP+SSE (2024-11-05): a GET opens an event stream whose first event names the address to
-//! post messages to; every answer comes on the stream.
-//!
-//! Each session has a stream of its own. Messages are posted by the core that has the call, the
-//! streams are read on the thread of the channels. Addresses, TLS and balancing are the
-//! cluster's; the credential is in the headers that come with the requests.
+//! One event stream: how it is opened, what is posted beside it, and what it brings.
 
 use std::{
     future::poll_fn,
@@ -15,28 +10,27 @@ use std::{
 };
 
 use bytes::Bytes;
-use dashmap::DashMap;
 use futures_util::future::{Either, select};
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, header as http_header};
 use http_body_util::BodyExt;
 use tokio::{
-    sync::{oneshot, watch},
+    sync::watch,
     time::{sleep, timeout},
 };
 use tower::Service;
 
-use super::{
-    calls::{Abandoned, Calls, Delivery, Purpose, Reading, Users},
-    message::{self, Message},
-    reply,
-    runtime::{Channels, Lounge},
-};
+use super::HttpSseConfig;
 use crate::{
     body::{self, Body},
+    channel::{
+        calls::{Abandoned, Calls, Delivery, Purpose, Reading, Users},
+        reply,
+        runtime::Lounge,
+    },
     dialect::{south, sse},
     error::{Code, Error},
-    mcp::{self, header},
-    upstream::{Carrier, Carrying, Cluster, Destination, Outgoing, Place, UpstreamBody, Upstreams},
+    mcp::header,
+    upstream::{Cluster, Destination, Outgoing, Place, UpstreamBody, Upstreams},
 };
 
 /// The most that is read of the answer to a post, which says nothing.
@@ -44,232 +38,42 @@ const ACCEPTED: usize = 64 * 1_024;
 /// What the framing of an event may add to its message.
 const FRAMING: usize = 4 * 1_024;
 /// Of a connection that is dropped.
-const ENDING: Duration = Duration::from_millis(500);
-
-/// A server of HTTP+SSE.
-#[derive(Debug, Clone)]
-pub struct HttpSseConfig {
-    /// The configured name.
-    pub name: Arc<str>,
-    /// The most that a message of it may hold.
-    pub max_message: usize,
-    /// How long the opening of a session may take.
-    pub opening: Duration,
-    /// Employees may share a session.
-    pub shared: bool,
-}
-
-/// The streams of one upstream.
-pub struct HttpSse {
-    config: Arc<HttpSseConfig>,
-    cluster: Arc<Cluster>,
-    channels: Arc<Channels>,
-    sessions: Arc<DashMap<Box<str>, Arc<Stream>>>,
-}
+pub(super) const ENDING: Duration = Duration::from_millis(500);
 
 /// One open stream.
-struct Stream {
-    calls: Arc<Calls>,
+pub(super) struct Stream {
+    pub calls: Arc<Calls>,
     /// Where messages go.
     place: Place,
     /// As the session was opened with, for what the gateway has to say by itself.
     headers: HeaderMap,
-    ending: watch::Sender<bool>,
-    opened: AtomicBool,
+    pub ending: watch::Sender<bool>,
+    pub opened: AtomicBool,
 }
 
-/// What came of the attempt to open a stream.
-type Opening = Result<Arc<Stream>, Refusal>;
-
-enum Refusal {
+/// Why there is no stream.
+pub(super) enum Refusal {
     /// An answer that is no stream: its status says why.
     Status(StatusCode),
     Failed(Error),
 }
 
-impl HttpSse {
-    pub fn new(config: HttpSseConfig, cluster: Arc<Cluster>, channels: Arc<Channels>) -> Arc<Self> {
-        Arc::new(Self { config: Arc::new(config), cluster, channels, sessions: Arc::default() })
-    }
-
-    async fn post(&self, core: Upstreams, request: Request<Body>) -> Result<Response<Body>, Error> {
-        let (head, body) = request.into_parts();
-        // Its size was checked where it was written.
-        let text = body::collect(body, usize::MAX)
-            .await
-            .map_err(|_| Error::new(Code::Internal, "a request's body could not be read"))?;
-        let mut messages = message::read(&text).unwrap_or_default();
-        let Some((_, message)) = messages.pop().filter(|_| messages.is_empty()) else {
-            return Ok(reply::status(StatusCode::BAD_REQUEST));
-        };
-        let session = head.headers.get(header::SESSION_ID).cloned();
-        let headers = own(head.headers);
-        let Some(session) = session else {
-            return match message {
-                Message::Request { id, method }
-                    if mcp::Method::parse(&method) == mcp::Method::Initialize =>
-                {
-                    self.open(core, headers, id, text).await
-                }
-                // Nothing is said outside a session.
-                _ => Ok(reply::status(StatusCode::BAD_REQUEST)),
-            };
-        };
-        let stream = self.of(session.to_str().unwrap_or_default());
-        let Some(stream) = stream else { return Ok(reply::status(StatusCode::NOT_FOUND)) };
-        match message {
-            Message::Request { id, .. } => match stream.calls.enter(id, Purpose::Work) {
-                Some(reading) => stream.ask(core, headers, text, reading).await,
-                None => Ok(reply::status(StatusCode::NOT_FOUND)),
-            },
-            message => {
-                let initialized = matches!(&message, Message::Notification { method, .. }
-                    if mcp::Method::parse(method) == mcp::Method::Initialized);
-                let posted = post(core, &stream.place, headers, text).await?;
-                if initialized && posted.status().is_success() {
-                    stream.opened.store(true, Ordering::Relaxed);
-                }
-                Ok(match posted.status().is_success() {
-                    true => reply::status(StatusCode::ACCEPTED),
-                    false => stream.refused(posted),
-                })
-            }
-        }
-    }
-
-    async fn open(
-        &self,
-        core: Upstreams,
-        headers: HeaderMap,
-        id: Bytes,
-        text: Bytes,
-    ) -> Result<Response<Body>, Error> {
-        let session = reply::session_id();
-        let stream = match self.connect(headers.clone(), &session).await? {
-            Ok(stream) => stream,
-            Err(Refusal::Status(status)) => return Ok(reply::status(status)),
-            Err(Refusal::Failed(error)) => return Err(error),
-        };
-        let Some(reading) = stream.calls.enter(id, Purpose::Opening) else {
-            return Err(reply::failure(&self.config.name, "closed its stream", "stream_ended"));
-        };
-        let mut response = stream.ask(core, headers, text, reading).await?;
-        if response.status().is_success()
-            && let Ok(value) = HeaderValue::from_str(&session)
-        {
-            response.headers_mut().insert(header::SESSION_ID, value);
-        }
-        Ok(response)
-    }
-
-    /// Opens a stream on the thread of the channels, where it stays.
-    async fn connect(&self, headers: HeaderMap, session: &str) -> Result<Opening, Error> {
-        let lounge = self.channels.lounge()?;
-        let (tell, told) = oneshot::channel();
-        let (config, cluster) = (self.config.clone(), self.cluster.clone());
-        let (sessions, session): (_, Box<str>) = (self.sessions.clone(), session.into());
-        let there = lounge.clone();
-        lounge.spawn(ENDING, async move {
-            let connected = connect(&config, &cluster, &there, headers);
-            let connected = match timeout(config.opening, connected).await {
-                Ok(connected) => connected,
-                Err(_) => {
-                    let what = "did not name the address for messages in time";
-                    Err(Refusal::Failed(reply::failure(&config.name, what, "timeout")))
-                }
-            };
-            let (stream, reader) = match connected {
-                Ok(connected) => connected,
-                Err(refusal) => {
-                    let _ = tell.send(Err(refusal));
-                    return;
-                }
-            };
-            sessions.insert(session.clone(), stream.clone());
-            // Where nobody waits any more, it is never opened.
-            if tell.send(Ok(stream.clone())).is_ok() {
-                reader.read(&stream, &config, &there).await;
-            }
-            sessions.remove(&session);
-        });
-        told.await.map_err(|_| reply::failure(&self.config.name, "is stopping", "stream_ended"))
-    }
-
-    fn of(&self, session: &str) -> Option<Arc<Stream>> {
-        self.sessions.get(session).map(|stream| stream.clone())
-    }
-
-    fn end(&self, session: &str) -> Response<Body> {
-        match self.of(session) {
-            Some(stream) => {
-                stream.calls.close_to_new();
-                stream.ending.send_replace(true);
-                reply::status(StatusCode::OK)
-            }
-            None => reply::status(StatusCode::NOT_FOUND),
-        }
-    }
-}
-
-impl Carrier for HttpSse {
-    fn carry(self: Arc<Self>, core: Upstreams, request: Request<Body>) -> Carrying {
-        Box::pin(async move {
-            let session = request.headers().get(header::SESSION_ID);
-            let session = session.and_then(|id| id.to_str().ok()).map(str::to_owned);
-            match (request.method(), session) {
-                (&Method::POST, _) => self.post(core, request).await,
-                (&Method::DELETE, Some(session)) => Ok(self.end(&session)),
-                (&Method::GET, Some(session)) => {
-                    let reading = self.of(&session).and_then(|stream| stream.calls.listen());
-                    Ok(reading.map_or(reply::status(StatusCode::NOT_FOUND), reply::events))
-                }
-                _ => Ok(reply::status(StatusCode::METHOD_NOT_ALLOWED)),
-            }
-        })
-    }
-
-    fn is_pipe(&self) -> bool {
-        false
-    }
-
-    fn healthy(&self) -> bool {
-        self.cluster.healthy()
-    }
-}
-
-/// The headers of a message, without what this transport does not know.
-fn own(mut headers: HeaderMap) -> HeaderMap {
-    for name in [header::SESSION_ID, header::PROTOCOL_VERSION, header::METHOD, header::NAME] {
-        headers.remove(name);
-    }
-    headers
-}
-
-/// Posts a message to the address that the stream named.
-async fn post(
-    mut core: Upstreams,
-    place: &Place,
-    headers: HeaderMap,
-    text: Bytes,
-) -> Result<Response<UpstreamBody>, Error> {
-    let mut request = Request::new(Body::from(text));
-    *request.method_mut() = Method::POST;
-    *request.headers_mut() = headers;
-    core.call(Outgoing { to: Destination::Place(place.clone()), suffix: "", request }).await
-}
-
-/// Reads what says nothing, so that its connection can be used again.
-async fn discard(posted: Response<UpstreamBody>) {
-    // Whatever it was: the message has been taken.
-    let _ = timeout(ENDING, body::collect(posted.into_body(), ACCEPTED)).await;
-}
-
 // === impl Stream ===
 
 impl Stream {
+    /// Posts a message to the address that the stream named.
+    pub async fn post(
+        &self,
+        core: Upstreams,
+        headers: HeaderMap,
+        text: Bytes,
+    ) -> Result<Response<UpstreamBody>, Error> {
+        post(core, &self.place, headers, text).await
+    }
+
     /// Posts a request. Its events are there when the server has taken it, or has begun to
     /// answer: some servers take a message only when they are done with it.
-    async fn ask(
+    pub async fn ask(
         self: &Arc<Self>,
         core: Upstreams,
         headers: HeaderMap,
@@ -297,7 +101,7 @@ impl Stream {
     }
 
     /// What the server answered in place of taking a message.
-    fn refused(&self, posted: Response<UpstreamBody>) -> Response<Body> {
+    pub fn refused(&self, posted: Response<UpstreamBody>) -> Response<Body> {
         if matches!(posted.status(), StatusCode::NOT_FOUND | StatusCode::GONE) {
             // It knows the session no more: neither will anybody else.
             self.calls.close_to_new();
@@ -306,6 +110,24 @@ impl Stream {
         }
         posted.map(|body| Body::stream(body.map_err(Into::into)))
     }
+}
+
+async fn post(
+    mut core: Upstreams,
+    place: &Place,
+    headers: HeaderMap,
+    text: Bytes,
+) -> Result<Response<UpstreamBody>, Error> {
+    let mut request = Request::new(Body::from(text));
+    *request.method_mut() = Method::POST;
+    *request.headers_mut() = headers;
+    core.call(Outgoing { to: Destination::Place(place.clone()), suffix: "", request }).await
+}
+
+/// Reads what says nothing, so that its connection can be used again.
+async fn discard(posted: Response<UpstreamBody>) {
+    // Whatever it was: the message has been taken.
+    let _ = timeout(ENDING, body::collect(posted.into_body(), ACCEPTED)).await;
 }
 
 /// What is left of an exchange that nobody waits for.
@@ -318,13 +140,13 @@ fn rest(task: impl Future<Output = ()> + Send + 'static) {
 
 // === Reading ===
 
-struct Reader {
+pub(super) struct Reader {
     body: UpstreamBody,
     parser: sse::Parser,
 }
 
 /// Opens a stream and waits for its first event.
-async fn connect(
+pub(super) async fn connect(
     config: &Arc<HttpSseConfig>,
     cluster: &Arc<Cluster>,
     lounge: &Lounge,
@@ -367,6 +189,11 @@ async fn connect(
     let calls =
         Calls::new(config.name.clone(), users, config.max_message, abandoned(ending.clone()));
     let opened = AtomicBool::new(false);
+    // What the gateway says by itself is of no caller's trace.
+    let mut headers = headers;
+    for name in [header::TRACEPARENT, header::TRACESTATE, header::TRACE_ID] {
+        headers.remove(name);
+    }
     Ok((Arc::new(Stream { calls, place, headers, ending, opened }), reader))
 }
 
@@ -412,7 +239,7 @@ impl Reader {
     }
 
     /// Until the stream's end, or the session's.
-    async fn read(mut self, stream: &Arc<Stream>, config: &HttpSseConfig, lounge: &Lounge) {
+    pub async fn read(mut self, stream: &Arc<Stream>, config: &HttpSseConfig, lounge: &Lounge) {
         let mut ending = stream.ending.subscribe();
         let mut under_way = stream.calls.under_way();
         let mut stopping = std::pin::pin!(lounge.stopping());
