@@ -16,7 +16,7 @@ use parking_lot::Mutex;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use crate::process_support::{Client, Dialect, Process, Setup, text_result, tool, until};
+use crate::process_support::{Client, Dialect, Process, Setup, Upstream, text_result, tool, until};
 
 /// What the first event says.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -301,6 +301,21 @@ fn it_is_found_out_where_nothing_is_said_of_it() {
     thread::sleep(Duration::from_millis(2_500));
     assert_eq!(client.call("echo", json!({})).said(), "{}");
     assert_eq!(server.shared.strays.load(Ordering::Relaxed), strays);
+}
+
+#[test]
+fn what_takes_its_place_is_found_out_too() {
+    let server = Server::start(Names::Path, Writes::Whole);
+    let address = server.address;
+    let gateway = server.gateway("");
+    let client = ready(&gateway);
+    drop(server);
+    until("its port is free", || TcpListener::bind(address).is_ok());
+    let successor = Upstream::at(address, &[tool("echo"), tool("newer")]);
+    let lists_newer = || client.send("tools/list", json!({})).text().contains("\"newer\"");
+    until("the new tools are listed", lists_newer);
+    assert_eq!(client.call("echo", json!({})).said(), "ok");
+    assert_eq!(successor.calls().len(), 1);
 }
 
 #[test]

@@ -179,12 +179,15 @@ async fn a_session_that_nobody_opens_to_its_end_is_ended() {
 #[tokio::test]
 async fn a_request_without_a_session_goes_to_the_one_process_and_back_alone() {
     let scene = Scene::new("modern");
-    let requests = (1..=20).map(|id| {
-        let scene = &scene;
+    // More at once, and more bytes, than any pipe or queue holds.
+    let (requests, filler) = (1..=300, "x".repeat(20_000));
+    let requests = requests.map(|id| {
+        let (scene, filler) = (&scene, &filler);
         async move {
-            let body = call(id, "echo", &format!("{{\"n\":{id}}}"));
+            let body = call(id, "echo", &format!("{{\"n\":{id},\"filler\":\"{filler}\"}}"));
             let answer = text(scene.send(Method::POST, None, &body).await.unwrap()).await;
             assert!(answer.contains(&format!("\"id\":{id},")), "{answer}");
+            assert!(answer.contains(filler), "{id}");
             assert_eq!(answer.matches("\"jsonrpc\"").count(), 1, "{answer}");
         }
     });
