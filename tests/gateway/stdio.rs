@@ -305,6 +305,18 @@ fn a_process_sees_what_the_operator_lists_and_nothing_else() {
 }
 
 #[test]
+fn a_process_inherits_no_socket_and_no_file_of_the_gateway() {
+    let scene = Scene::new("legacy", "").ready();
+    let said = scene.client().call("files", json!({})).said();
+    let strangers: Vec<&str> = said
+        .lines()
+        .filter(|file| !file.starts_with("pipe:") && !file.starts_with("/proc/"))
+        .filter(|file| !file.starts_with("/dev/null"))
+        .collect();
+    assert!(strangers.is_empty() && said.contains("pipe:"), "{said}");
+}
+
+#[test]
 fn a_question_of_a_server_is_refused_and_its_call_goes_on() {
     let scene = Scene::new("legacy", "").ready();
     let answer = scene.client().call("ask", json!({}));

@@ -27,9 +27,9 @@ pub const MODE: &str = "HANGU_TEST_SERVER";
 /// A folder in which each process leaves a file named by its number.
 pub const PLACE: &str = "HANGU_TEST_PLACE";
 
-const TOOLS: [&str; 15] = [
+const TOOLS: [&str; 16] = [
     "echo", "progress", "slow", "crash", "pid", "count", "noise", "huge", "chatter", "env", "ask",
-    "close", "seen", "child", "change",
+    "close", "seen", "child", "change", "files",
 ];
 
 /// The program, and its arguments.
@@ -222,6 +222,12 @@ impl Server {
                 write(r#"{"jsonrpc":"2.0","method":"notifications/tools/list_changed"}"#);
                 say("changed");
                 write(r#"{"jsonrpc":"2.0","id":"q2","method":"roots/list"}"#);
+            }
+            "files" => {
+                let open = fs::read_dir("/proc/self/fd").unwrap();
+                let open = open.filter_map(|file| fs::read_link(file.unwrap().path()).ok());
+                let open: Vec<String> = open.map(|file| file.display().to_string()).collect();
+                say(&open.join("\n"));
             }
             "seen" => say(&json!(*self.seen.lock()).to_string()),
             "child" => {
