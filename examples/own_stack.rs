@@ -152,7 +152,7 @@ fn upstreams(clock: &UpstreamName) -> Outcome<Upstreams> {
         server_key: clock.shared(),
         dialect: DialectKind::McpLite,
         pinned: None,
-        cluster: Cluster::new(cluster, &Transport::new(Trust::System))?,
+        reach: Cluster::new(cluster, &Transport::new(Trust::System))?.into(),
         headers: Vec::new(),
         forward: Vec::new(),
         inject_user: true,

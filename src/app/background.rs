@@ -95,7 +95,9 @@ impl Background {
         let terminal = Upstreams::new(self.transport.clone());
         let lower = crate::stack::lower(engines, terminal.clone());
         for (upstream, interval) in engines.upstreams.iter().zip(self.polls) {
-            tasks.spawn(upstream.cluster.clone().watch());
+            if let Some(cluster) = upstream.reach.cluster() {
+                tasks.spawn(cluster.clone().watch());
+            }
             let watcher = Watcher {
                 upstream: upstream.clone(),
                 registry: self.registry.clone(),
@@ -135,7 +137,7 @@ fn gauges(engines: &Engines) {
     let world = engines.worlds.current();
     for upstream in engines.upstreams.iter() {
         let name = upstream.name.as_str();
-        metrics.upstream_up(name, upstream.cluster.healthy());
+        metrics.upstream_up(name, upstream.reach.healthy());
         let tools =
             world.catalog.tools().iter().filter(|tool| tool.upstream == upstream.name).count();
         metrics.catalog_tools(name, tools);

@@ -7,6 +7,7 @@ mod build;
 mod callers;
 mod load;
 mod net;
+mod process;
 mod raw;
 mod secret;
 mod sensitive;
@@ -15,6 +16,7 @@ mod upstreams;
 use std::{net::SocketAddr, num::NonZeroUsize, path::PathBuf, time::Duration};
 
 use http::HeaderName;
+use secrecy::SecretString;
 use url::Url;
 
 use crate::{
@@ -109,8 +111,10 @@ pub struct FixedEmployee {
 #[derive(Debug)]
 pub struct Upstream {
     pub name: UpstreamName,
-    /// At least one; `http` or `https`, without user info, query secrets or fragment.
+    /// `http` or `https`, without user info, query secrets or fragment. At least one, unless it
+    /// is a process.
     pub urls: Vec<Url>,
+    pub process: Option<Process>,
     pub dialect: DialectKind,
     /// `None`: probed.
     pub protocol: Option<Version>,
@@ -131,6 +135,27 @@ pub struct Upstream {
     pub max_concurrency: NonZeroUsize,
     pub max_request_bytes: u64,
     pub max_response_bytes: u64,
+}
+
+/// A server that is a command.
+#[derive(Debug)]
+pub struct Process {
+    /// A path, or a name to be looked up in `PATH`.
+    pub program: PathBuf,
+    pub args: Vec<String>,
+    /// Besides `PATH`, `HOME` and `LANG` of the gateway itself.
+    pub env: Vec<(String, EnvSource)>,
+    /// From closing its input to SIGTERM, and from that to SIGKILL.
+    pub stop_wait: Duration,
+    /// At a time.
+    pub max_processes: usize,
+}
+
+/// Where a variable's value comes from.
+#[derive(Debug, Clone)]
+pub enum EnvSource {
+    Plain(String),
+    Secret(SecretString),
 }
 
 /// A header that the gateway sets on every request to an upstream.

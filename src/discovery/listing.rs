@@ -10,7 +10,10 @@ use crate::{
     error::{Code, Error},
     json::{Kind, Value},
     mcp::Family,
-    model::reply::{Final, Reply},
+    model::{
+        reply::{Final, Reply},
+        server::DialectKind,
+    },
     registry::{Definition, read_definition},
     stack::stage::{Era, Routed, SouthRequest},
 };
@@ -38,6 +41,12 @@ where
         match self.pages().await {
             Ok(listed) => Ok(listed),
             Err(error) => {
+                if known.is_none()
+                    && era == Era::Legacy
+                    && let Some(listed) = self.over_event_stream(&error).await
+                {
+                    return Ok(listed);
+                }
                 // What was believed of the server may be what is wrong.
                 self.upstream.set_era(None);
                 if known.is_none() && era == Era::Legacy {
@@ -46,13 +55,15 @@ where
                 // Calls go on in the era that served so far, until a new probe says otherwise.
                 if known.is_some() && !changed_its_mind(&error) {
                     self.upstream.set_era(known);
+                } else if self.upstream.dialect == DialectKind::Auto {
+                    self.upstream.reach.switch(false);
                 }
                 Err(error)
             }
         }
     }
 
-    async fn pages(&mut self) -> Result<Listed, Error> {
+    pub(super) async fn pages(&mut self) -> Result<Listed, Error> {
         let mut listed = Listed { definitions: Vec::new(), faults: Vec::new() };
         let mut names = HashSet::new();
         let mut cursors: HashSet<Box<str>> = HashSet::new();

@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use tower::Service;
 
-use super::Watcher;
+use super::{Watcher, listing::Listed};
 use crate::{
     error::{Code, Error},
     json::{self, Doc, Value},
@@ -28,9 +28,13 @@ where
         }
         let era = match (self.upstream.dialect, self.upstream.pinned) {
             (DialectKind::McpLite, _) => Era::Lite,
+            // The transport is of one revision, and what followed it replaced the transport.
+            (DialectKind::HttpSse, _) => Era::Legacy,
             (_, Some(version)) if version.is_modern() => Era::Modern(version),
             (_, Some(_)) => Era::Legacy,
-            (DialectKind::Auto | DialectKind::StreamableHttp, None) => self.probe().await?,
+            (DialectKind::Auto | DialectKind::StreamableHttp | DialectKind::Stdio, None) => {
+                self.probe().await?
+            }
         };
         self.upstream.set_era(Some(era));
         Ok(era)
@@ -69,10 +73,34 @@ where
         Error::new(Code::ExternalServiceError, message).with_kind("version").from_upstream()
     }
 
+    /// Whether an endpoint that takes no `initialize` is one of HTTP+SSE, which a GET shows. Asks
+    /// for its tools that way, and goes on that way if it has them.
+    pub(super) async fn over_event_stream(&mut self, error: &Error) -> Option<Listed> {
+        // What such an endpoint says to a POST; one that wants a credential says something else.
+        let no_post = matches!(error.kind(), Some("400" | "404" | "405" | "malformed"));
+        if self.upstream.dialect != DialectKind::Auto
+            || !no_post
+            || self.upstream.reach.is_carried()
+            || !self.upstream.reach.switch(true)
+        {
+            return None;
+        }
+        match self.pages().await {
+            Ok(listed) => Some(listed),
+            Err(error) => {
+                tracing::debug!(upstream.name = %self.upstream.name, %error, "nor HTTP+SSE");
+                self.upstream.reach.switch(false);
+                None
+            }
+        }
+    }
+
     /// Why an endpoint that speaks no MCP was taken for one: a provider's REST form is told by
     /// its name.
     pub(super) async fn diagnose(&mut self, error: Error) -> Error {
-        if self.upstream.dialect == DialectKind::McpLite || !answered(&error) {
+        let may_be =
+            matches!(self.upstream.dialect, DialectKind::Auto | DialectKind::StreamableHttp);
+        if !may_be || !answered(&error) {
             return error;
         }
         self.upstream.set_era(Some(Era::Lite));

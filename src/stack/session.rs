@@ -290,7 +290,7 @@ async fn agreed(response: Response<Body>, id: u64, upstream: &str) -> Result<Ver
     let limits = json::Limits { depth: 64, duplicates: json::Duplicates::Allow, outline: 1 };
     let version = Doc::parse(result.raw, &limits).ok().and_then(|doc| {
         let version = doc.root().get("protocolVersion").and_then(Value::as_str)?;
-        Version::parse(&version)
+        Version::of_server(&version)
     });
     version
         .filter(|version| !version.is_modern())

@@ -35,7 +35,7 @@ use crate::{
     },
     policy::{self, Permit, ToolPolicy, View},
     registry::{Catalog, Tool},
-    upstream::Cluster,
+    upstream::Reach,
 };
 
 /// A layer's future, where it has to wait for something.
@@ -150,7 +150,8 @@ pub struct Upstream {
     pub dialect: DialectKind,
     /// The one revision to speak, if the operator pinned it.
     pub pinned: Option<Version>,
-    pub cluster: Arc<Cluster>,
+    /// Its addresses, or what stands in for them.
+    pub reach: Reach,
     /// Sent with each request, in this order.
     pub headers: Vec<(HeaderName, HeaderSource)>,
     /// Client headers that go on.

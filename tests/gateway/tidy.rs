@@ -41,7 +41,7 @@ const MARKS: [&str; 2] = [concat!("TO", "DO"), concat!("FIX", "ME")];
 fn doors(room: &str) -> Option<Vec<&'static str>> {
     const CODECS: &[&str] = &["dialect"];
     const TELEMETRY: &[&str] = &["telemetry"];
-    const ENDS: &[&str] = &["edge", "upstream"];
+    const ENDS: &[&str] = &["channel", "edge", "upstream"];
     const STACK: &[&str] = &["stack"];
     const OUTER: &[&str] = &["admin", "api", "config", "discovery", "store"];
     const TOP: &[&str] = &["app", "contract", "demo", "fake"];
@@ -50,6 +50,7 @@ fn doors(room: &str) -> Option<Vec<&'static str>> {
         "yaml" => &[BASE, &["model"]],
         "dialect" | "telemetry" => &[GROUND],
         "edge" | "upstream" => &[GROUND, TELEMETRY],
+        "channel" => &[GROUND, CODECS, TELEMETRY, &["upstream"]],
         "stack" => &[GROUND, CODECS, ENGINES, TELEMETRY, &["upstream"]],
         "store" => &[GROUND, ENGINES],
         "discovery" => &[GROUND, CODECS, ENGINES, TELEMETRY, STACK],

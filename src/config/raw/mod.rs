@@ -16,7 +16,7 @@ use crate::{
 };
 
 pub use callers::{RawCaller, RawEmployee, RawIdentity, RawKey, RawKeySource};
-pub use upstreams::{RawHeader, RawHeaderValue, RawUpstream};
+pub use upstreams::{RawHeader, RawHeaderValue, RawProcess, RawUpstream};
 
 /// The whole file.
 #[derive(Debug)]

@@ -271,6 +271,7 @@ fn write(routed: Routed) -> Result<(Request, Hop), Error> {
             ended: None,
             server: None,
             http_version: None,
+            is_pipe: upstream.reach.is_pipe(),
             outcome: Outcome::Cancelled,
             error: None,
             rpc_code: None,
