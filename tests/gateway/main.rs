@@ -29,4 +29,5 @@ mod support;
 mod tenant_filter;
 mod tidy;
 mod timeout_cancel;
+mod tokens;
 mod tool_naming;
