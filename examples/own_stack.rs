@@ -177,6 +177,7 @@ fn caller() -> Caller {
         names_employees: false,
         catalog_roles: Roles::default(),
         address: IpAddr::V4(Ipv4Addr::LOCALHOST),
+        missing_scopes: None,
     }
 }
 
@@ -206,7 +207,7 @@ async fn main() -> Outcome<()> {
     let stack = RouteLayer::new(upstreams.clone()).layer(stack);
     let stack = ValidateLayer::new(Arc::new(Keys::random())).layer(stack);
     let stack = layer_fn(Freeze).layer(stack);
-    let stack = PolicyLayer::new(worlds, upstreams).layer(stack);
+    let stack = PolicyLayer::new(worlds, upstreams, Arc::default()).layer(stack);
     let cancels = Arc::new(Cancels::default());
     let stack =
         NorthboundLayer::new(northbound, sessions, clock.clone(), cancels, telemetry.clone())

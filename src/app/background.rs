@@ -6,6 +6,7 @@ use std::{io, net::TcpListener, sync::Arc, thread, time::Duration};
 
 use tokio::sync::watch;
 
+use super::jwks::Fetcher;
 use crate::{
     admin::{self, AdminState},
     discovery::{OnChange, Watcher},
@@ -31,6 +32,8 @@ pub(super) struct Background {
     /// Between two listings, upstream by upstream.
     pub polls: Vec<Duration>,
     pub tls: Option<crate::edge::Tls>,
+    /// Of issuers' keys.
+    pub fetchers: Vec<Fetcher>,
 }
 
 /// The running thread.
@@ -107,6 +110,9 @@ impl Background {
                 closing: self.closing.clone(),
             };
             tasks.spawn(watcher.run());
+        }
+        for fetcher in self.fetchers {
+            tasks.spawn(fetcher.run(terminal.clone(), engines.clock.clone()));
         }
         let below = tower::Layer::layer(&crate::stack::credential::CredentialLayer, terminal);
         tasks.spawn(session::close_idle(engines.sessions.clone(), below, SESSION_IDLE));

@@ -26,6 +26,7 @@ use crate::{
     registry::Registry,
     stack::{
         Engines,
+        challenge::Challenges,
         respond::ToolsCallErrors,
         session::Sessions,
         stage::{World, Worlds},
@@ -48,6 +49,8 @@ pub enum StartError {
     Limits(String),
     #[error("upstream `{name}`: {source}")]
     Upstream { name: String, source: ClusterError },
+    #[error("issuer `{name}`: {source}")]
+    Issuer { name: String, source: ClusterError },
     #[error("the audit log cannot be opened: {0}")]
     Audit(#[from] audit::StartError),
     #[error("traces cannot be exported: {0}")]
@@ -95,7 +98,15 @@ pub(super) fn app(
     let worlds = Arc::new(Worlds::new(world(&registry, &policies)));
     let client_sessions =
         Arc::new(ClientSessions::new(sealer(options, session::PURPOSE)?, config.sessions.ttl));
+    let (issuers, fetchers) = super::jwks::issuers(&config, &transport)?;
     let engines = Engines {
+        challenges: Arc::new(Challenges {
+            tokens: !config.issuers.is_empty(),
+            public_url: config.public_url.as_ref().map(|url| url.as_str().into()),
+            tls: config.tls.is_some(),
+            base: config.issuers.iter().flat_map(|issuer| issuer.scopes.base.clone()).collect(),
+        }),
+        issuers: Arc::new(issuers),
         callers: Arc::new(callers(&config)?),
         directory: Arc::new(directory(&policies)),
         client_sessions,
@@ -142,6 +153,7 @@ pub(super) fn app(
         closing: closing.clone(),
         polls: config.upstreams.iter().map(|upstream| upstream.poll).collect(),
         tls: tls.clone(),
+        fetchers,
     };
     let admin = Arc::new(AdminState {
         metrics,

@@ -5,6 +5,8 @@
 mod background;
 mod build;
 mod front;
+mod jwks;
+mod metadata;
 mod probes;
 mod reach;
 
@@ -97,14 +99,20 @@ impl App {
 
     fn serve(self, listener: Listener, admin: Listener) -> Result<Running, StartError> {
         let admin_address = admin.address();
+        let router = Arc::new(edge::Router::new(
+            self.config.upstreams.iter().map(|upstream| upstream.name.clone()),
+        ));
         let front = front::Factory {
             engines: self.engines.clone(),
             transport: self.transport.clone(),
             trace: self.trace.clone(),
             guard: build::guard(&self.config, listener.is_loopback()),
-            router: Arc::new(edge::Router::new(
-                self.config.upstreams.iter().map(|upstream| upstream.name.clone()),
-            )),
+            metadata: metadata::Metadata {
+                issuers: self.engines.issuers.clone(),
+                challenges: self.engines.challenges.clone(),
+                router: router.clone(),
+            },
+            router,
         };
         let server = build::server(&self.config)?;
         let workers = self.config.workers.map_or(0, std::num::NonZeroUsize::get);

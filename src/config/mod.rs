@@ -5,6 +5,7 @@
 
 mod build;
 mod callers;
+mod issuers;
 mod load;
 mod net;
 mod process;
@@ -30,6 +31,7 @@ use crate::{
 pub use crate::model::template::{HeaderSource, HeaderTemplate, Part, TemplateFault};
 pub use load::{Loaded, Places, process_env};
 pub use net::{Network, Origin};
+pub use raw::Algorithm;
 pub use sensitive::is_sensitive;
 
 /// Everything that `hangu.yaml` says, or leaves to its defaults.
@@ -44,6 +46,10 @@ pub struct Config {
     pub audit: Audit,
     /// In the order of the file.
     pub callers: Vec<Caller>,
+    /// Whose tokens are taken. Without one, `Authorization` is not looked at.
+    pub issuers: Vec<Issuer>,
+    /// What clients reach the gateway by; `None`: by the Host that they name.
+    pub public_url: Option<Origin>,
     /// In the order of the file.
     pub upstreams: Vec<Upstream>,
     pub tls: Option<Tls>,
@@ -105,6 +111,50 @@ pub struct Identity {
 pub struct FixedEmployee {
     pub id: EmployeeId,
     pub roles: Roles,
+}
+
+/// Somebody whose tokens are believed.
+#[derive(Debug, Clone)]
+pub struct Issuer {
+    pub name: CallerId,
+    /// The `iss` of its tokens, to the letter.
+    pub issuer: String,
+    /// `https`, or `http` on this machine.
+    pub jwks: Url,
+    /// One of these must be in `aud`. At least one.
+    pub audience: Vec<String>,
+    /// At least one.
+    pub algorithms: Vec<Algorithm>,
+    pub tenant: IssuerTenant,
+    /// The claim that names the employee, or a JSON pointer to it.
+    pub employee: String,
+    pub roles: Option<String>,
+    /// How far clocks may differ, both ways.
+    pub leeway: Duration,
+    /// Between two fetches of its keys.
+    pub refresh: Duration,
+    /// Between two fetches that a token with an unknown key asks for.
+    pub min_refresh: Duration,
+    /// How long keys are believed that cannot be fetched anew.
+    pub stale: Duration,
+    pub scopes: IssuerScopes,
+}
+
+/// Of which tenant an issuer's tokens are.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum IssuerTenant {
+    Always(TenantId),
+    /// As this claim says.
+    Claim(String),
+}
+
+/// The scopes that calls ask for.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct IssuerScopes {
+    /// Every request.
+    pub base: Vec<Box<str>>,
+    /// Calls of a risk, from `read_low` to `write_high`.
+    pub by_risk: [Vec<Box<str>>; 4],
 }
 
 /// A server behind the gateway.

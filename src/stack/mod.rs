@@ -16,6 +16,7 @@ use tower::{Layer, Service};
 pub mod answer;
 pub mod api_key;
 pub mod audit;
+pub mod challenge;
 pub mod continuation;
 pub mod credential;
 pub mod idempotency;
@@ -26,6 +27,7 @@ pub mod respond;
 pub mod route;
 pub mod session;
 pub mod stage;
+pub mod token;
 pub mod trace;
 pub mod translate;
 pub mod validate;
@@ -33,6 +35,7 @@ pub mod validate;
 use self::{
     api_key::ApiKeyLayer,
     audit::AuditLayer,
+    challenge::Challenges,
     continuation::ContinuationLayer,
     credential::CredentialLayer,
     idempotency::IdempotencyLayer,
@@ -43,6 +46,7 @@ use self::{
     route::RouteLayer,
     session::{SessionLayer, Sessions},
     stage::{Routed, Upstreams, Worlds},
+    token::TokenLayer,
     translate::{
         Cancels,
         northbound::{NorthboundConfig, NorthboundLayer},
@@ -58,6 +62,7 @@ use crate::{
     idempotency::Replays,
     identity::{
         api_key::Callers, session::Sessions as ClientSessions, sso::Directory, state::States,
+        token::Issuers,
     },
     limit::Limiter,
     model::reply::Reply,
@@ -70,6 +75,9 @@ use crate::{
 pub struct Engines {
     pub clock: Clock,
     pub callers: Arc<Callers>,
+    /// Whose tokens are taken.
+    pub issuers: Arc<Issuers>,
+    pub challenges: Arc<Challenges>,
     pub directory: Arc<Directory>,
     /// Of clients, towards the gateway.
     pub client_sessions: Arc<ClientSessions>,
@@ -123,7 +131,8 @@ where
     // Wrong arguments cost no quota: whoever repairs them can try again.
     let stack = ValidateLayer::new(e.keys.clone()).layer(stack);
     // Nothing below runs for a call that is not permitted.
-    let stack = PolicyLayer::new(e.worlds.clone(), e.upstreams.clone()).layer(stack);
+    let stack =
+        PolicyLayer::new(e.worlds.clone(), e.upstreams.clone(), e.challenges.clone()).layer(stack);
     // From bytes to a call: needs to know the caller, whose session it may be.
     let stack = NorthboundLayer::new(
         e.northbound.clone(),
@@ -135,8 +144,21 @@ where
     .layer(stack);
     // Whose call it is; the key has said which caller may name an employee.
     let stack = PrincipalLayer::new(e.directory.clone()).layer(stack);
-    let stack =
-        ApiKeyLayer::new(e.callers.clone(), e.clock.clone(), e.telemetry.clone()).layer(stack);
+    let stack = ApiKeyLayer::new(
+        e.callers.clone(),
+        e.challenges.clone(),
+        e.clock.clone(),
+        e.telemetry.clone(),
+    )
+    .layer(stack);
+    // A good token may stand in for a key; a bad one is refused beside any.
+    let stack = TokenLayer::new(
+        e.issuers.clone(),
+        e.challenges.clone(),
+        e.clock.clone(),
+        e.telemetry.clone(),
+    )
+    .layer(stack);
     // Before any work is done for an address.
     let stack = AddressLimitLayer::new(e.limiter.clone()).layer(stack);
     // Every error from below becomes an answer here.

@@ -14,7 +14,10 @@ use futures_util::future::Either;
 use tokio::time::{Duration, Instant};
 use tower::{Layer, Service};
 
-use super::stage::{BoxFuture, Permitted, Upstreams, World, Worlds};
+use super::{
+    challenge::Challenges,
+    stage::{BoxFuture, Permitted, Upstreams, World, Worlds},
+};
 use crate::{
     error::{Code, Error},
     mcp::rpc,
@@ -23,6 +26,7 @@ use crate::{
         caller::Auth,
         exchange::DecisionKind,
         reply::Reply,
+        server::Risk,
     },
     policy::{ToolIndex, View},
     registry::{Listing, Tool},
@@ -33,11 +37,12 @@ use crate::{
 pub struct PolicyLayer {
     worlds: Arc<Worlds>,
     upstreams: Upstreams,
+    challenges: Arc<Challenges>,
 }
 
 impl PolicyLayer {
-    pub fn new(worlds: Arc<Worlds>, upstreams: Upstreams) -> Self {
-        Self { worlds, upstreams }
+    pub fn new(worlds: Arc<Worlds>, upstreams: Upstreams, challenges: Arc<Challenges>) -> Self {
+        Self { worlds, upstreams, challenges }
     }
 }
 
@@ -83,11 +88,11 @@ where
             let layer = self.layer.clone();
             return Either::Right(Either::Right(Box::pin(async move {
                 let world = layer.listed(&call).await;
-                let permitted = decide(call, world)?;
+                let permitted = layer.step_up(decide(call, world)?)?;
                 inner.call(permitted).await
             })));
         }
-        match decide(call, world) {
+        match decide(call, world).and_then(|permitted| self.layer.step_up(permitted)) {
             Ok(permitted) => Either::Right(Either::Left(self.inner.call(permitted))),
             Err(error) => Either::Left(ready(Err(error))),
         }
@@ -109,6 +114,32 @@ fn must_wait(world: &World, call: &Call) -> bool {
 }
 
 impl PolicyLayer {
+    /// What policy permits may still need a token with more scopes. The caller sees the tool, and
+    /// its client can ask for them.
+    fn step_up(&self, permitted: Permitted) -> Result<Permitted, Error> {
+        let Permitted { call, permit, .. } = &permitted;
+        let Some(missing) = &call.caller.missing_scopes else { return Ok(permitted) };
+        if permit.policy().is_none() {
+            return Ok(permitted);
+        }
+        let risk = match permitted.risk() {
+            Risk::ReadLow => 0,
+            Risk::ReadHigh => 1,
+            Risk::WriteLow => 2,
+            Risk::WriteHigh => 3,
+        };
+        match missing.get(risk) {
+            Some(Some(scope)) => {
+                let path = match &call.surface {
+                    Surface::Aggregate => "/mcp".to_owned(),
+                    Surface::Upstream(name) => format!("/mcp/{name}"),
+                };
+                Err(self.challenges.insufficient(&call.headers, &path, scope))
+            }
+            _ => Ok(permitted),
+        }
+    }
+
     /// Waits until the listings that the call needs have ended, each within its upstream's
     /// timeout.
     async fn listed(&self, call: &Call) -> Arc<World> {

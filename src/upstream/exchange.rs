@@ -52,7 +52,9 @@ pub(super) async fn send(
     let spare = message.copy();
     let (peer, response) = deliver(&core, &cluster, suffix, message).await?;
     let response = match response.status() {
-        StatusCode::TEMPORARY_REDIRECT | StatusCode::PERMANENT_REDIRECT => {
+        StatusCode::TEMPORARY_REDIRECT | StatusCode::PERMANENT_REDIRECT
+            if cluster.config().redirects =>
+        {
             Box::pin(follow(&core, &cluster, &peer, suffix, spare, response)).await?
         }
         _ => response,

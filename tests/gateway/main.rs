@@ -33,4 +33,5 @@ mod support;
 mod tenant_filter;
 mod tidy;
 mod timeout_cancel;
+mod tokens;
 mod tool_naming;

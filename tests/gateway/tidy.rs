@@ -30,7 +30,7 @@ const ENGINES: &[&str] = &[
 ];
 
 /// What a layer may use of the stack besides itself.
-const BETWEEN_LAYERS: &[&str] = &["answer", "stage"];
+const BETWEEN_LAYERS: &[&str] = &["answer", "challenge", "stage"];
 
 const MAX_LINES: usize = 500;
 

@@ -63,7 +63,6 @@ fn a_configuration_has_three_keys_at_least() {
 fn what_comes_later_is_refused_as_such() {
     check_top(&[
         ("keyring: { file: k.json }", "Y008 1:1 `keyring` is not part of this version"),
-        ("issuers: {}", "Y008 1:1 `issuers` is not part of this version"),
         ("egress: { allow: [] }", "Y008 1:1 `egress` is not part of this version"),
         (
             "store: sqlite:hangu.db",
