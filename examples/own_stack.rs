@@ -198,6 +198,9 @@ async fn main() -> Outcome<()> {
         body_timeout: Duration::from_secs(5),
         max_depth: 64,
         sessions_required: false,
+        hold: Duration::from_secs(10),
+        max_batch: 50,
+        batch_concurrency: 8,
     };
 
     // From the inside out, as in `stack::build`. The types say what fits: without `PolicyLayer`

@@ -125,6 +125,9 @@ pub(super) fn app(
             body_timeout: config.edge.body_timeout,
             max_depth: MAX_DEPTH,
             sessions_required: config.sessions.required,
+            hold: config.edge.hold,
+            max_batch: config.edge.max_batch,
+            batch_concurrency: config.edge.batch_concurrency,
         },
         tools_call_errors: match config.errors.tools_call {
             config::ToolsCallErrors::Result => ToolsCallErrors::Result,

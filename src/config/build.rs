@@ -129,6 +129,9 @@ fn build_edge(raw: RawEdge, faults: &mut Faults) -> Edge {
         body_timeout: within(raw.body_timeout, 30 * SECOND, times, faults),
         max_connections: within(raw.max_connections, 10_000, 1..=1_000_000, faults),
         max_body: size(raw.max_body, 4 << 20, faults),
+        hold: within(raw.hold, 10 * SECOND, Duration::from_millis(1)..=MAX_WAIT, faults),
+        max_batch: within(raw.max_batch, 50, 1..=1_000, faults),
+        batch_concurrency: within(raw.batch_concurrency, 8, 1..=1_000, faults),
     }
 }
 

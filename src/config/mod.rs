@@ -278,6 +278,12 @@ pub struct Edge {
     pub body_timeout: Duration,
     pub max_connections: usize,
     pub max_body: u64,
+    /// How long the head of an answer is held for its first byte; then a stream begins, for
+    /// clients that take one.
+    pub hold: Duration,
+    /// How many messages a batch of 2025-03-26 may hold, and how many of them run at once.
+    pub max_batch: usize,
+    pub batch_concurrency: usize,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -9,7 +9,8 @@ use super::jsonrpc;
 use crate::{
     error::{Error, Form},
     json,
-    model::exchange::NorthDialect,
+    mcp::Method,
+    model::exchange::{Facts, NorthDialect},
 };
 
 /// The refusal object of the taxonomy, as one JSON object.
@@ -77,6 +78,29 @@ pub fn tool_result(
     }
     out.extend_from_slice(b"}}");
     out
+}
+
+/// Whether the model gets to read the refusal.
+pub fn told_as_result(error: &Error, facts: &Facts) -> bool {
+    facts.refusals_as_results
+        && facts.method == Some(Method::CallTool)
+        && facts.admitted
+        && facts.rpc_id.is_some()
+        && *error.form() == Form::Taxonomy
+}
+
+/// The answer of standard MCP to a request that failed, as what is known of it wants it told.
+pub fn message(error: &Error, facts: &mut Facts, dialect: NorthDialect) -> Bytes {
+    let trace_id = facts.trace.trace_id_hex();
+    if let Some(id) = facts.rpc_id.as_deref().filter(|_| told_as_result(error, facts)) {
+        let mut text = jsonrpc::result_head(id);
+        let structured = !facts.has_output_schema;
+        text.extend_from_slice(&tool_result(error, dialect, &trace_id, structured));
+        text.push(b'}');
+        return text.into();
+    }
+    facts.rpc_code = Some(i64::from(rpc_code(error)));
+    rpc_response(error, facts.rpc_id.as_deref(), &trace_id)
 }
 
 /// The JSON-RPC code under which an error is told.

@@ -47,6 +47,10 @@ pub(super) struct Vitals {
     begun: AtomicU32,
     /// Bytes have arrived that belong to no call yet.
     partial: AtomicBool,
+    /// The socket took nothing when it was last offered something.
+    blocked: AtomicBool,
+    /// Writes that the socket took; wraps.
+    written: AtomicU32,
 }
 
 /// A connection's times.
@@ -110,6 +114,17 @@ impl Vitals {
         self.partial.store(true, Relaxed);
     }
 
+    /// The socket took bytes.
+    pub fn sent(&self) {
+        self.blocked.store(false, Relaxed);
+        self.written.fetch_add(1, Relaxed);
+    }
+
+    /// The socket is full.
+    pub fn blocked(&self) {
+        self.blocked.store(true, Relaxed);
+    }
+
     pub fn call_begins(&self) {
         self.active.fetch_add(1, Relaxed);
         self.begun.fetch_add(1, Relaxed);
@@ -138,6 +153,9 @@ pin_project! {
         registered: bool,
         // The connection was told to end.
         ending: bool,
+        // For how many looks the socket has taken nothing, and what it had taken by then.
+        stalled: u32,
+        written: u32,
         closing: Arc<Closing>,
         vitals: Arc<Vitals>,
         times: Times,
@@ -178,6 +196,8 @@ impl<C: GracefulConnection> Serving<C> {
             armed: Armed::Head { begun: 0 },
             registered: false,
             ending: false,
+            stalled: 0,
+            written: 0,
             closing,
             vitals,
             times,
@@ -223,6 +243,16 @@ impl<C: GracefulConnection> Serving<C> {
         Poll::Pending
     }
 
+    /// Looked at once a round: whether the client has taken nothing for as long as it may idle.
+    fn stalls(self: Pin<&mut Self>) -> bool {
+        let this = self.project();
+        let written = this.vitals.written.load(Relaxed);
+        let moves = !this.vitals.blocked.load(Relaxed) || written != *this.written;
+        *this.written = written;
+        *this.stalled = if moves { 0 } else { *this.stalled + 1 };
+        *this.stalled >= IDLE_ROUNDS
+    }
+
     /// The timer fired: whether the connection has ended.
     fn poll_fired(
         mut self: Pin<&mut Self>,
@@ -247,6 +277,10 @@ impl<C: GracefulConnection> Serving<C> {
             }
             Armed::Linger { begun: then } if quiet && then == begun => {}
             _ => {
+                // Whoever takes nothing of an answer holds a call, and perhaps a server.
+                if !quiet && self.as_mut().stalls() {
+                    return Poll::Ready(());
+                }
                 let armed = Armed::Idle { begun, rounds: 1 };
                 self.arm(armed, idle / IDLE_ROUNDS, cx);
                 return Poll::Pending;

@@ -163,7 +163,7 @@ impl<B: HttpBody<Data = Bytes>> HttpBody for Counted<B> {
 }
 
 pin_project! {
-    /// A socket that notes when something was read.
+    /// A socket that notes when something was read, and whether it takes what is written.
     pub(super) struct Noted<T> {
         #[pin]
         io: T,
@@ -196,7 +196,8 @@ impl<T: Write> Write for Noted<T> {
         cx: &mut Context<'_>,
         buffer: &[u8],
     ) -> Poll<std::io::Result<usize>> {
-        self.project().io.poll_write(cx, buffer)
+        let this = self.project();
+        noted(this.io.poll_write(cx, buffer), this.vitals)
     }
 
     fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<std::io::Result<()>> {
@@ -216,6 +217,15 @@ impl<T: Write> Write for Noted<T> {
         cx: &mut Context<'_>,
         buffers: &[std::io::IoSlice<'_>],
     ) -> Poll<std::io::Result<usize>> {
-        self.project().io.poll_write_vectored(cx, buffers)
+        let this = self.project();
+        noted(this.io.poll_write_vectored(cx, buffers), this.vitals)
     }
+}
+
+fn noted<T>(written: Poll<T>, vitals: &Vitals) -> Poll<T> {
+    match &written {
+        Poll::Ready(_) => vitals.sent(),
+        Poll::Pending => vitals.blocked(),
+    }
+    written
 }

@@ -12,6 +12,7 @@ use tokio::time::Instant;
 
 use super::{
     caller::{Auth, CallerId, EmployeeId, Roles, TenantId},
+    ids,
     server::Risk,
     trace::TraceContext,
 };
@@ -281,6 +282,8 @@ pub struct Facts {
     pub intent: bool,
     /// The tool was one the caller may see: a refusal from here on is a tool result.
     pub admitted: bool,
+    /// One of several messages in one HTTP request, of which another exchange tells.
+    pub part: bool,
 }
 
 impl Facts {
@@ -321,6 +324,28 @@ impl Exchange {
     ) -> Self {
         let facts = Mutex::new(Facts { trace, ..Facts::default() });
         Self { started, started_ms, facts, closing }
+    }
+
+    /// The exchange of one of the messages that came together in this one's HTTP request: from
+    /// the same caller and in the same trace, with a record and a span of its own.
+    pub fn part(&self, started: Instant, started_ms: u64) -> Self {
+        let facts = self.facts.lock();
+        let part = Facts {
+            trace: TraceContext { span_id: ids::span_id(), ..facts.trace.clone() },
+            http: facts.http,
+            tenant: facts.tenant.clone(),
+            caller: facts.caller.clone(),
+            employee: facts.employee.clone(),
+            roles: facts.roles.clone(),
+            auth: facts.auth,
+            address: facts.address,
+            port: facts.port,
+            refusals_as_results: facts.refusals_as_results,
+            entered: true,
+            part: true,
+            ..Facts::default()
+        };
+        Self { started, started_ms, facts: Mutex::new(part), closing: self.closing.clone() }
     }
 
     /// The facts, to read or to add to. Never held across an await.

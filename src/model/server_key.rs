@@ -24,7 +24,10 @@ pub fn server_key(url: &Url) -> Arc<str> {
 /// the fragment are left to do.
 pub fn normalised(url: &Url) -> String {
     let mut out = format!("{}://", url.scheme());
-    out.push_str(url.host_str().unwrap_or_default().trim_end_matches('.'));
+    let host = url.host_str().unwrap_or_default();
+    // The root's dot; a host with an empty label is nobody's name, and no other host either.
+    let rooted = host.strip_suffix('.').filter(|rest| !rest.is_empty() && !rest.ends_with('.'));
+    out.push_str(rooted.unwrap_or(host));
     if let Some(port) = url.port() {
         // Writing to a string cannot fail.
         let _ = write!(out, ":{port}");
@@ -39,12 +42,15 @@ pub fn normalised(url: &Url) -> String {
     out
 }
 
-/// Decodes what need not be encoded, and writes what must be in upper case.
+/// Decodes what need not be encoded, and writes what must be in upper case; a percent sign that
+/// begins no escape stands for itself, and must not begin one when what follows is decoded.
 fn push_normal_path(out: &mut String, path: &str) {
     let mut rest = path;
     while let Some(at) = rest.find('%') {
         out.push_str(&rest[..at]);
-        let code = rest.get(at + 1..at + 3).and_then(|hex| u8::from_str_radix(hex, 16).ok());
+        let hex = rest.get(at + 1..at + 3);
+        let hex = hex.filter(|hex| hex.bytes().all(|digit| digit.is_ascii_hexdigit()));
+        let code = hex.and_then(|hex| u8::from_str_radix(hex, 16).ok());
         match code {
             Some(byte) => {
                 let unreserved =
@@ -57,7 +63,7 @@ fn push_normal_path(out: &mut String, path: &str) {
                 rest = &rest[at + 3..];
             }
             None => {
-                out.push('%');
+                out.push_str("%25");
                 rest = &rest[at + 1..];
             }
         }
@@ -70,7 +76,10 @@ fn slug(url: &Url) -> String {
         Some(Host::Domain(host)) => host.split('.').find(|label| !DULL.contains(label)),
         _ => None,
     };
-    let segment = || url.path_segments().and_then(|mut segments| segments.next());
+    // Of the normal form, or one address would have two slugs.
+    let mut path = String::new();
+    push_normal_path(&mut path, url.path());
+    let segment = || path.split('/').nth(1);
     let source = label.or_else(segment).unwrap_or_default().to_ascii_lowercase();
     let legal = |c: &char| c.is_ascii_lowercase() || c.is_ascii_digit() || *c == '-';
     let slug: String = source.chars().filter(legal).take(SLUG_MAX).collect();
@@ -85,6 +94,7 @@ mod tests {
         server_key(&Url::parse(url).unwrap())
     }
 
+    /// C63.
     #[test]
     fn equal_addresses_have_one_key_and_others_do_not() {
         for (a, b, same) in [
@@ -96,8 +106,12 @@ mod tests {
             ("https://example.com/a%2fb", "https://example.com/a%2Fb", true),
             ("https://example.com/x?b=2&a=1", "https://example.com/x?a=1&b=2", true),
             ("https://example.com/x#part", "https://example.com/x", true),
+            ("http://127.0.0.1/%7euser", "http://127.0.0.1/~user", true),
+            ("http://example.com../", "http://example.com/", false),
             ("https://bücher.example/", "https://xn--bcher-kva.example/", true),
             ("https://example.com/a%2Fb", "https://example.com/a/b", false),
+            ("https://example.com/%%32e", "https://example.com/%2e", false),
+            ("https://example.com/%+1", "https://example.com/%01", false),
             ("https://example.com/MCP", "https://example.com/mcp", false),
             ("http://example.com/", "https://example.com/", false),
             ("https://example.com/mcp", "https://example.com/mcp/", false),

@@ -18,7 +18,7 @@ use crate::{
     body::Body,
     dialect::fault,
     error::{Code, Error, Form},
-    mcp::{Method, header},
+    mcp::header,
     model::{
         call::Route,
         exchange::{Exchange, Facts, NorthDialect},
@@ -133,24 +133,16 @@ fn respond(
         None => NorthDialect::Modern,
     };
     let (status, body) = match dialect {
-        NorthDialect::McpLite => (rest_status(error), fault::rest_body(error, &trace_id)),
-        _ if told_as_result(error, facts) => {
-            let id = facts.rpc_id.as_deref().unwrap_or(b"0");
-            let mut body = crate::dialect::jsonrpc::result_head(id);
-            let structured = !facts.has_output_schema;
-            body.extend_from_slice(&fault::tool_result(error, dialect, &trace_id, structured));
-            body.push(b'}');
-            (200, body)
-        }
+        NorthDialect::McpLite => (rest_status(error), fault::rest_body(error, &trace_id).into()),
         _ => {
-            let status = rpc_status(error, dialect, facts, tools_call);
-            facts.rpc_code = Some(i64::from(fault::rpc_code(error)));
-            let id = facts.rpc_id.clone();
-            (status, fault::rpc_response(error, id.as_deref(), &trace_id).to_vec())
+            let as_result = fault::told_as_result(error, facts);
+            let status =
+                if as_result { 200 } else { rpc_status(error, dialect, facts, tools_call) };
+            (status, fault::message(error, facts, dialect))
         }
     };
     facts.status = Some(status);
-    let mut response = Response::new(Body::from(bytes::Bytes::from(body)));
+    let mut response = Response::new(Body::from(body));
     *response.status_mut() = StatusCode::from_u16(status).unwrap_or(StatusCode::BAD_GATEWAY);
     let headers = response.headers_mut();
     headers.insert(http_header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
@@ -171,15 +163,6 @@ fn respond(
         headers.insert(header::IDEMPOTENCY_REPLAYED, HeaderValue::from_static("true"));
     }
     response
-}
-
-/// Whether the model gets to read the refusal.
-fn told_as_result(error: &Error, facts: &Facts) -> bool {
-    facts.refusals_as_results
-        && facts.method == Some(Method::CallTool)
-        && facts.admitted
-        && facts.rpc_id.is_some()
-        && *error.form() == Form::Taxonomy
 }
 
 fn rest_status(error: &Error) -> u16 {

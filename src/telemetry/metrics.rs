@@ -148,7 +148,7 @@ impl Metrics {
         if let Some(what) = facts.idempotency {
             self.idempotency.with([what], |series| series.add(1));
         }
-        if let (Some(http), Some(status)) = (facts.http, facts.status) {
+        if let (Some(http), Some(status), false) = (facts.http, facts.status, facts.part) {
             self.http(http, status, took);
         }
     }

@@ -49,7 +49,7 @@ impl Spans<'_> {
             }
             give(self.server(method));
         }
-        if let Some(http) = self.facts.http.filter(|_| trace.http_sampled) {
+        if let Some(http) = self.facts.http.filter(|_| trace.http_sampled && !self.facts.part) {
             give(self.http(http));
         }
     }

@@ -1,4 +1,4 @@
-//! The record of each call, whatever became of it, and what never gets into one.
+//! The record of each call, whatever became of it, and what never gets into one (C76-C78).
 
 use std::{
     fs,

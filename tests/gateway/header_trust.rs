@@ -16,6 +16,7 @@ fn last(up: &Upstream) -> Seen {
     up.calls().pop().unwrap()
 }
 
+/// C42.
 #[test]
 fn a_clients_credentials_stay_at_the_gateway() {
     for more in ["", LITE] {
@@ -129,6 +130,7 @@ fn a_user_object_of_a_client_is_removed() {
     }
 }
 
+/// C44.
 #[test]
 fn a_line_break_in_a_value_never_becomes_a_header() {
     let more = "headers: { X-User: $ctx.user.empId }";

@@ -38,6 +38,7 @@ fn replayed(answer: &Response) -> bool {
     header
 }
 
+/// C51.
 #[test]
 fn first_calls_with_one_key_run_once() {
     let (up, gateway) = start("");
@@ -66,6 +67,7 @@ fn first_calls_with_one_key_run_once() {
     }
 }
 
+/// C52: 1 and 1.0 are one number.
 #[test]
 fn a_key_stands_for_its_arguments_in_whatever_order() {
     let (up, gateway) = start("");
@@ -237,6 +239,7 @@ fn the_argument_for_the_key_is_published_where_the_gateway_needs_one() {
     }
 }
 
+/// C53: what nobody knows stays in doubt.
 #[test]
 fn only_what_ran_is_kept() {
     // What the server does, the word for it, and the word for the next call with the key.
@@ -304,6 +307,7 @@ fn only_what_ran_is_kept() {
     }
 }
 
+/// C53, where nothing was sent.
 #[test]
 fn a_refused_connection_frees_the_key() {
     let (mut up, gateway) = start("");

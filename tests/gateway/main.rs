@@ -4,16 +4,19 @@
 #![allow(clippy::disallowed_methods, reason = "a test's thread serves nobody else")]
 
 mod audit;
+mod batches;
 mod browser_edge;
 mod check_table;
 mod continuation;
 mod demo;
 mod error_mapping;
 mod failures;
+mod fuzz;
 mod header_trust;
 mod http_hop;
 mod id_echo;
 mod idempotency;
+mod isolation;
 mod json_fidelity;
 mod legacy_sse;
 mod lifecycle;
@@ -22,8 +25,11 @@ mod negotiation;
 mod param_headers;
 mod process_support;
 mod rate_limit;
+mod schema_passthrough;
 mod sessions;
 mod shipped;
+mod slow_readers;
+mod soak;
 mod sse_framing;
 mod stdio;
 mod stdio_carrier;

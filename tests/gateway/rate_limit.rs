@@ -30,6 +30,7 @@ fn number(answer: &Response, name: &str) -> u64 {
     text.parse().unwrap()
 }
 
+/// C50.
 #[test]
 fn calls_over_the_rate_are_told_how_long_to_wait() {
     let (up, gateway) = start("  - { id: few, per: [principal], rate: 5/10s }\n", "");
@@ -165,6 +166,7 @@ fn an_address_is_counted_before_its_body_is_read() {
     assert_eq!(&status, b"HTTP/1.1 429");
 }
 
+/// C43.
 #[test]
 fn whose_address_it_is_nobody_but_a_trusted_proxy_says() {
     const LIMIT: &str = "  - { id: door, per: [address], rate: 5/1h }\n";

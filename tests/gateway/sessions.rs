@@ -24,9 +24,16 @@ fn start(config: &str) -> (Upstream, Process) {
 }
 
 /// Ids that are none.
-const INVENTED: [&str; 5] =
-    ["0f9b7c1e-dead-4000-8000-000000000000", "ab", "", "\u{1}\u{2}", "AAAAAAAAAAAAAAAAAAAAAAAA"];
+const INVENTED: [&str; 6] = [
+    "0f9b7c1e-dead-4000-8000-000000000000",
+    "ab",
+    "",
+    "ab\t\u{7f}",
+    "\u{1}\u{2}",
+    "AAAAAAAAAAAAAAAAAAAAAAAA",
+];
 
+/// C23, first and third part.
 #[test]
 fn an_id_that_is_none_is_not_found_and_calls_nothing() {
     let (up, gateway) = start("");
@@ -40,7 +47,7 @@ fn an_id_that_is_none_is_not_found_and_calls_nothing() {
         let answer = client.call("echo", json!({}));
         // What cannot stand in a head is refused as such.
         assert!(matches!(answer.status, 404 | 400), "{id:?}: {answer:?}");
-        if !id.contains('\u{1}') {
+        if !id.contains(['\u{1}', '\u{7f}']) {
             assert_eq!(answer.status, 404, "{id:?}: {answer:?}");
             assert_eq!(answer.json()["error"]["code"], -32600, "{id:?}: {answer:?}");
             assert_eq!(answer.json()["id"], 7, "{id:?}: {answer:?}");
@@ -51,6 +58,7 @@ fn an_id_that_is_none_is_not_found_and_calls_nothing() {
     assert_eq!(up.calls().len(), before);
 }
 
+/// C23, second part.
 #[test]
 fn a_session_is_required_only_where_the_configuration_says_so() {
     for (config, status) in [("", 200), ("sessions: required", 400)] {
@@ -68,6 +76,7 @@ fn a_session_is_required_only_where_the_configuration_says_so() {
     }
 }
 
+/// C25.
 #[test]
 fn a_session_opens_for_nobody_else() {
     let (up, gateway) = start("");
@@ -218,6 +227,7 @@ fn employees_share_a_servers_session_only_where_it_may_be_shared() {
     }
 }
 
+/// C24.
 #[test]
 fn a_server_that_forgot_its_session_is_met_anew() {
     let up = Upstream::start(&[tool("echo")]);

@@ -1,5 +1,5 @@
 //! Streams that end early, that the caller cannot take, and that must not be held back
-//! (C19-C21).
+//! (C19-C22).
 
 use std::time::Duration;
 
@@ -196,4 +196,24 @@ fn a_server_that_does_nothing_but_ask_is_left() {
     let reply = Request::handshake(call("1", "1")).ask(&gateway);
     assert_eq!(reply.refusal().as_deref(), Some("external_service_error"), "{}", reply.text());
     assert!(upstream.received().len() < 100);
+}
+
+/// C22: a server that offers no stream outside of calls has said so, and is not asked again.
+#[test]
+fn a_server_without_a_stream_of_its_own_is_not_asked_again_and_again() {
+    let ok = || Answer::json(crate::support::OK);
+    let upstream = Upstream::answering(SPEAKS[0], ok());
+    let gateway = Gateway::before_with(&upstream, "poll: 1s", "");
+    let session = open_session(&gateway, "2025-11-25");
+    let begun = Instant::now();
+    while begun.elapsed() < Duration::from_secs(4) {
+        let list = r#"{"jsonrpc":"2.0","id":1,"method":"tools/list","params":{}}"#;
+        for body in [list, &call("2", "1")] {
+            let request = Request::handshake(body).header("Mcp-Session-Id", &session);
+            assert_eq!(request.ask(&gateway).status, 200);
+        }
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    assert!(upstream.of("tools/list").len() >= 2, "it is polled meanwhile");
+    assert!(upstream.gets() <= 2, "asked {} times", upstream.gets());
 }

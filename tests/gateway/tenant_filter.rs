@@ -29,6 +29,7 @@ fn shape(answer: &Response, name: &str) -> (u16, Vec<(String, String)>, String) 
     (answer.status, headers.cloned().collect(), body)
 }
 
+/// C57.
 #[test]
 fn a_hidden_tool_answers_like_one_that_does_not_exist() {
     let up = Upstream::start(&[tool("echo"), tool("wipe")]);
@@ -82,6 +83,7 @@ fn a_hidden_tool_answers_like_one_that_does_not_exist() {
     assert_eq!(up.calls().len(), 0);
 }
 
+/// C58.
 #[test]
 fn each_tenant_gets_its_own_server_behind_one_name() {
     let (first, second) = (Upstream::start(&[tool("search")]), Upstream::start(&[tool("search")]));

@@ -53,6 +53,7 @@ fn call_all(upstreams: &[(&str, &Upstream, &[&str])], paths: &[&str]) {
     }
 }
 
+/// C30.
 #[test]
 fn a_name_is_looked_up_and_never_split() {
     let first = ["get-catalog-entity", "x_y", "a__b", "db__x_y"];
@@ -63,6 +64,7 @@ fn a_name_is_looked_up_and_never_split() {
     call_all(&upstreams, &["/mcp", "/mcp/db", "/mcp/my-db"]);
 }
 
+/// C31.
 #[test]
 fn any_name_a_server_gives_reaches_it_unchanged() {
     let long = "n".repeat(128);

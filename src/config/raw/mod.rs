@@ -71,6 +71,9 @@ pub struct RawEdge {
     pub body_timeout: Option<Spanned<Duration>>,
     pub max_connections: Option<Spanned<usize>>,
     pub max_body: Option<Spanned<ByteSize>>,
+    pub hold: Option<Spanned<Duration>>,
+    pub max_batch: Option<Spanned<usize>>,
+    pub batch_concurrency: Option<Spanned<usize>>,
 }
 
 #[derive(Debug, Default)]
@@ -243,6 +246,9 @@ fn read_edge(map: &mut MapReader<'_>, faults: &mut Faults) -> RawEdge {
             body_timeout: map.optional("body_timeout", faults),
             max_connections: map.optional("max_connections", faults),
             max_body: map.optional("max_body", faults),
+            hold: map.optional("hold", faults),
+            max_batch: map.optional("max_batch", faults),
+            batch_concurrency: map.optional("batch_concurrency", faults),
         })
     })
     .unwrap_or_default()

@@ -324,6 +324,7 @@ fn an_upstream_has_an_address_without_secrets() {
             "{ url: \"${URL}\" }",
             &format!("C002 6:15 the address holds a user's name or password: {header}"),
         ),
+        // C64, these and the next.
         (
             "{ url: \"http://a/?exampleApiKey=hunter2\" }",
             &format!(

@@ -132,7 +132,7 @@ sessions: required
 session_ttl: 1h
 drain_delay: 5s
 drain_timeout: 30s
-edge: { header_timeout: 5s, idle_timeout: 60s, body_timeout: 20s, max_connections: 100, max_body: 2MiB }
+edge: { header_timeout: 5s, idle_timeout: 60s, body_timeout: 20s, max_connections: 100, max_body: 2MiB, hold: 3s, max_batch: 20, batch_concurrency: 4 }
 idempotency: { capacity_bytes: 1MiB, max_keys: 10, ttl: 1h, wait: 0s, max_body: 1KiB }
 ",
     );
@@ -156,6 +156,7 @@ idempotency: { capacity_bytes: 1MiB, max_keys: 10, ttl: 1h, wait: 0s, max_body: 
         (secs(5), secs(60), secs(20))
     );
     assert_eq!((edge.max_connections, edge.max_body), (100, 2 << 20));
+    assert_eq!((edge.hold, edge.max_batch, edge.batch_concurrency), (secs(3), 20, 4));
     let idempotency = config.idempotency;
     assert_eq!((idempotency.capacity_bytes, idempotency.max_keys), (1 << 20, 10));
     assert_eq!(

@@ -82,6 +82,22 @@ async fn a_call_may_take_longer_than_any_of_these_times() {
 }
 
 #[tokio::test]
+async fn a_client_that_takes_nothing_of_its_answer_is_cut() {
+    let gate = gate(1, hasty());
+    let mut client = Client::connect(&gate).await;
+    client.write("POST /pour HTTP/1.1\r\nhost: h\r\ncontent-length: 0\r\n\r\n").await;
+    // Slow, but it takes something each time.
+    let mut buffer = vec![0; 1 << 20];
+    for _ in 0..10 {
+        tokio::time::sleep(ms(100)).await;
+        assert!(client.0.read(&mut buffer).await.unwrap() > 0);
+    }
+    tokio::time::sleep(ms(1_000)).await;
+    let ended = async { while client.0.read(&mut buffer).await.is_ok_and(|read| read > 0) {} };
+    assert!(tokio::time::timeout(ms(2_000), ended).await.is_ok(), "it pours on");
+}
+
+#[tokio::test]
 async fn a_body_that_does_not_come_is_a_408() {
     let gate = gate(1, ServerConfig::default());
     let mut client = Client::connect(&gate).await;

@@ -27,6 +27,7 @@ use crate::{
 type Stack = BoxCloneSyncService<Request<Incoming>, Response<Body>, Infallible>;
 
 /// What the tests serve: `/slow` answers after 200 ms, `/stream` sends two pieces 200 ms apart,
+/// `/pour` pieces without end,
 /// `/who` tells the client's address, `/pid` the server's process, and everything else echoes its body, of at most 16 bytes
 /// within 200 ms.
 fn stack() -> Stack {
@@ -40,6 +41,13 @@ async fn answer(request: Request<Incoming>) -> Response<Body> {
         "/slow" => {
             tokio::time::sleep(Duration::from_millis(200)).await;
             Response::new(Body::from("late"))
+        }
+        "/pour" => {
+            let piece = Bytes::from(vec![b'x'; 64 * 1024]);
+            let pieces = futures_util::stream::repeat_with(move || {
+                Ok(http_body::Frame::data(piece.clone()))
+            });
+            Response::new(Body::stream(http_body_util::StreamBody::new(pieces)))
         }
         "/stream" => {
             let pieces = futures_util::stream::unfold(0, |n| async move {

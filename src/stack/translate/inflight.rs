@@ -3,16 +3,23 @@
 
 use std::{
     future::Future,
+    pin::Pin,
     sync::{
         Arc,
         atomic::{AtomicU64, Ordering},
     },
+    task::{Context, Poll, ready},
+    time::Duration,
 };
 
 use bytes::Bytes;
 use dashmap::DashMap;
 use futures_util::{StreamExt, stream};
-use tokio::sync::{mpsc, watch};
+use tokio::{
+    sync::{OwnedSemaphorePermit, Semaphore, mpsc, watch},
+    task::JoinHandle,
+    time::timeout,
+};
 
 use crate::{
     error::{Code, Error},
@@ -81,13 +88,13 @@ impl InFlight {
 
     /// Runs a call to its end in a task of its own, whatever becomes of whoever waits for it.
     /// `None`: it was cancelled.
-    pub(super) async fn run<F>(mut self, call: F) -> Result<Option<Reply>, Error>
+    pub(super) fn run<F>(mut self, call: F) -> Landing
     where
         F: Future<Output = Result<Reply, Error>> + Send + 'static,
     {
         // The handshake era forbids that a disconnect cancels: the task outlives its waiter on
         // purpose, and is bounded by the call's own time limits.
-        let task = tokio::runtime::Handle::current().spawn(async move {
+        Landing(tokio::runtime::Handle::current().spawn(async move {
             let reply = tokio::select! {
                 reply = call => reply?,
                 () = cancelled(&mut self.cancelled) => return Ok(None),
@@ -99,47 +106,121 @@ impl InFlight {
                 }
                 _ => Ok(Some(reply)),
             }
-        });
-        match task.await {
-            Ok(result) => result,
-            Err(cause) => {
-                Err(Error::new(Code::Internal, "the call ended abnormally").with_cause(cause))
-            }
-        }
+        }))
     }
 
     /// Drives a stream to its end whether or not anybody reads it.
     fn pump(mut self, mut stream: ReplyStream) -> ReplyStream {
-        // Progress that nobody reads is dropped past this; the end never is.
-        let (sender, receiver) = mpsc::channel::<Event>(64);
+        let (mut queue, receiver) = Queue::new();
+        let reader = Reader { receiver, cancelled: self.cancelled.clone() };
         tokio::runtime::Handle::current().spawn(async move {
             loop {
                 let event = tokio::select! {
                     event = stream.next() => event,
-                    () = cancelled(&mut self.cancelled) => None,
+                    () = cancelled(&mut self.cancelled) => return,
                 };
                 match event {
                     Some(end @ Event::End(_)) => {
-                        // Nobody there any more: the call has run, and its record says how.
-                        let _ = sender.send(end).await;
-                        break;
+                        // The call is over, whenever its reader comes to it: nothing of it is
+                        // held up, and nobody there any more means only that it has run.
+                        drop((stream, self.leave.take()));
+                        let _ = queue.sender.send((end, None)).await;
+                        return;
                     }
-                    Some(notification) if sender.is_closed() => drop(notification),
-                    Some(notification) => {
-                        if sender.send(notification).await.is_err() {
-                            continue;
-                        }
-                    }
-                    None => break,
+                    Some(event) => tokio::select! {
+                        () = queue.offer(event) => {}
+                        () = cancelled(&mut self.cancelled) => return,
+                    },
+                    None => return,
                 }
             }
-            drop(self.leave.take());
         });
-        Box::pin(stream::unfold(receiver, |mut receiver| async move {
-            let event = receiver.recv().await?;
-            Some((event, receiver))
+        Box::pin(stream::unfold(reader, |mut reader| async move {
+            let event = tokio::select! {
+                biased;
+                // What is queued is not sent any more.
+                () = cancelled(&mut reader.cancelled) => return None,
+                event = reader.receiver.recv() => event?,
+            };
+            // Taken: its bytes are no longer the queue's.
+            Some((event.0, reader))
         }))
     }
+}
+
+/// What a call under way comes to.
+pub(super) struct Landing(JoinHandle<Result<Option<Reply>, Error>>);
+
+impl Future for Landing {
+    type Output = Result<Option<Reply>, Error>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        Poll::Ready(ready!(Pin::new(&mut self.0).poll(cx)).unwrap_or_else(|cause| {
+            Err(Error::new(Code::Internal, "the call ended abnormally").with_cause(cause))
+        }))
+    }
+}
+
+/// How many events wait for a reader, and how large they may be together.
+const QUEUE_EVENTS: usize = 64;
+const QUEUE_BYTES: u32 = 256 * 1024;
+
+/// How long a reader that takes nothing holds up its call. After that the call goes on without
+/// it: what finds no room is dropped, but for the end.
+const STALL: Duration = Duration::from_secs(10);
+
+/// An event, and its bytes' share of the room.
+type Queued = (Event, Option<OwnedSemaphorePermit>);
+
+struct Reader {
+    receiver: mpsc::Receiver<Queued>,
+    cancelled: Option<watch::Receiver<bool>>,
+}
+
+/// Between a call and whoever reads it.
+struct Queue {
+    sender: mpsc::Sender<Queued>,
+    bytes: Arc<Semaphore>,
+    /// The reader was waited for, in vain.
+    stalled: bool,
+}
+
+impl Queue {
+    fn new() -> (Self, mpsc::Receiver<Queued>) {
+        let (sender, receiver) = mpsc::channel(QUEUE_EVENTS);
+        let bytes = Arc::new(Semaphore::new(QUEUE_BYTES as usize));
+        (Self { sender, bytes, stalled: false }, receiver)
+    }
+
+    async fn offer(&mut self, event: Event) {
+        let size = u32::try_from(size(&event)).unwrap_or(u32::MAX).min(QUEUE_BYTES);
+        // Nobody comes back to a connection that is gone.
+        if self.sender.is_closed() {
+            return;
+        }
+        let patience = if self.stalled { Duration::ZERO } else { STALL };
+        let room = async {
+            let bytes = self.bytes.clone().acquire_many_owned(size).await.ok();
+            (bytes, self.sender.reserve().await.ok())
+        };
+        let room = tokio::select! {
+            room = timeout(patience, room) => room,
+            () = self.sender.closed() => return,
+        };
+        self.stalled = room.is_err();
+        if let Ok((bytes, Some(slot))) = room {
+            slot.send((event, bytes));
+        }
+    }
+}
+
+fn size(event: &Event) -> usize {
+    let params = match event {
+        Event::Notification(notification) => notification.params.as_deref(),
+        Event::Question(question) => question.params.as_deref(),
+        Event::End(_) => None,
+    };
+    params.map_or(0, <[u8]>::len)
 }
 
 /// Resolves when the call is cancelled; never for a call that nothing can name.
@@ -151,3 +232,6 @@ async fn cancelled(receiver: &mut Option<watch::Receiver<bool>>) {
     }
     std::future::pending().await
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,7 +1,9 @@
 //! Between dialects and the middle: northbound reads calls and writes replies, southbound
 //! writes requests and reads answers.
 
+mod batch;
 mod give_up;
+mod hold;
 mod http_form;
 mod inflight;
 mod north_reply;

@@ -11,7 +11,7 @@ use http_body_util::StreamBody;
 use crate::{
     body::{Body, BoxError},
     dialect::{fault, jsonrpc, north, sse},
-    error::{Code, Error, Form},
+    error::{Code, Error},
     mcp::{Method, header, rpc},
     model::{
         exchange::{Exchange, Facts, NorthDialect, Outcome},
@@ -21,7 +21,7 @@ use crate::{
 };
 
 /// Between two comments on a stream that is otherwise silent.
-const KEEP_ALIVE: Duration = Duration::from_secs(15);
+pub(super) const KEEP_ALIVE: Duration = Duration::from_secs(15);
 
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
 const EVENTS: HeaderValue = HeaderValue::from_static("text/event-stream");
@@ -219,17 +219,53 @@ impl Writing {
     fn failed(&self, error: &Error) -> Bytes {
         let mut facts = self.exchange.facts();
         facts.failed(error);
-        let trace_id = facts.trace.trace_id_hex();
-        let as_result = facts.refusals_as_results
-            && facts.method == Some(Method::CallTool)
-            && *error.form() == Form::Taxonomy;
-        if !as_result {
-            return fault::rpc_response(error, Some(&self.id), &trace_id);
+        fault::message(error, &mut facts, self.dialect)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use http_body_util::BodyExt;
+    use tokio::time::Instant;
+
+    use super::*;
+    use crate::{
+        clock::Clock,
+        model::{reply::ResultBody, trace::TraceContext},
+        telemetry::Metrics,
+    };
+
+    /// The answer that a call makes whose events come after so many seconds each.
+    fn answer(events: Vec<(u64, Event)>) -> Response<Body> {
+        let events = stream::iter(events).then(|(seconds, event)| async move {
+            tokio::time::sleep(Duration::from_secs(seconds)).await;
+            event
+        });
+        let exchange = Exchange::new(TraceContext::default(), Instant::now(), 0, None);
+        let metrics = Arc::new(Metrics::new(1, Clock::system()));
+        let content = Content::Stream(Box::pin(events));
+        let reply = Reply { headers: smallvec::SmallVec::new(), content };
+        let id = Bytes::from_static(b"1");
+        let active = metrics.enter(Method::CallTool);
+        mcp(reply, &Arc::new(exchange), &id, NorthDialect::Modern, active)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_silent_stream_is_kept_alive_by_comments() {
+        let end = Event::End(Ok(Final::Result(ResultBody::own(Bytes::from_static(b"{}")))));
+        let note = crate::model::reply::Notification { method: "n".into(), params: None };
+        let response = answer(vec![(40, Event::Notification(note)), (14, end)]);
+        let begun = Instant::now();
+        let mut body = response.into_body();
+        let mut seen = Vec::new();
+        let mut event = Vec::new();
+        while let Some(frame) = body.frame().await {
+            event.extend_from_slice(&frame.unwrap().into_data().unwrap());
+            if event.ends_with(b"\n\n") {
+                let text = String::from_utf8(std::mem::take(&mut event)).unwrap();
+                seen.push((begun.elapsed().as_secs(), text.starts_with(": ")));
+            }
         }
-        let mut text = jsonrpc::result_head(&self.id);
-        let structured = !facts.has_output_schema;
-        text.extend_from_slice(&fault::tool_result(error, self.dialect, &trace_id, structured));
-        text.push(b'}');
-        text.into()
+        assert_eq!(seen, [(15, true), (30, true), (40, false), (54, false)]);
     }
 }

@@ -17,6 +17,8 @@ use tower::{Layer, Service};
 
 use super::{
     super::stage::BoxFuture,
+    batch,
+    hold::{held, hold_of},
     http_form::{accepted, check_content_type, not_allowed, one_header},
     inflight::{Cancels, InFlight},
     north_reply,
@@ -52,14 +54,20 @@ pub struct NorthboundConfig {
     pub max_depth: usize,
     /// Requests of the handshake era need a session.
     pub sessions_required: bool,
+    /// How long the head of an answer is held for the first thing that comes.
+    pub hold: Duration,
+    /// How many messages a batch may hold.
+    pub max_batch: usize,
+    /// How many of them are carried out at once.
+    pub batch_concurrency: usize,
 }
 
 /// Reads requests, writes answers.
 #[derive(Clone)]
 pub struct NorthboundLayer {
-    config: NorthboundConfig,
+    pub(super) config: NorthboundConfig,
     sessions: Arc<Sessions>,
-    clock: Clock,
+    pub(super) clock: Clock,
     cancels: Arc<Cancels>,
     telemetry: Arc<Telemetry>,
 }
@@ -125,22 +133,17 @@ where
 }
 
 /// One request, its body still unread.
-struct Front {
-    layer: Arc<NorthboundLayer>,
-    parts: Parts,
-    caller: Caller,
-    exchange: Arc<Exchange>,
+pub(super) struct Front {
+    pub layer: Arc<NorthboundLayer>,
+    pub parts: Parts,
+    pub caller: Caller,
+    pub exchange: Arc<Exchange>,
 }
 
 impl Front {
-    async fn mcp<S, B>(
-        mut self,
-        inner: S,
-        surface: Surface,
-        body: B,
-    ) -> Result<Response<Body>, Error>
+    async fn mcp<S, B>(self, inner: S, surface: Surface, body: B) -> Result<Response<Body>, Error>
     where
-        S: Service<Call, Response = Reply, Error = Error> + Send + 'static,
+        S: Service<Call, Response = Reply, Error = Error> + Clone + Send + 'static,
         S::Future: Send,
         B: HttpBody<Data = Bytes> + Send + Unpin + 'static,
         B::Error: Into<BoxError> + Send,
@@ -157,8 +160,24 @@ impl Front {
         }
         check_content_type(&self.parts.headers)?;
         let doc = self.read(body).await?;
-        let message = jsonrpc::read(&doc)?;
-        match message {
+        if doc.root().kind() == json::Kind::Array {
+            return batch::run(self, inner, surface, &doc).await;
+        }
+        self.message(inner, surface, &doc).await
+    }
+
+    /// One message, whether it came alone or in a batch.
+    pub(super) async fn message<S>(
+        mut self,
+        inner: S,
+        surface: Surface,
+        doc: &Doc,
+    ) -> Result<Response<Body>, Error>
+    where
+        S: Service<Call, Response = Reply, Error = Error> + Send + 'static,
+        S::Future: Send,
+    {
+        match jsonrpc::read(doc)? {
             Message::Request { id, method, params } => {
                 let kind = Method::parse(&method);
                 {
@@ -213,8 +232,15 @@ impl Front {
         let exchange = self.exchange.clone();
         let active = self.layer.telemetry.metrics().enter(request.method());
         let client = meta.client();
+        let hold = hold_of(&request, &self.parts.headers, &self.layer.config);
         let call = self.call(surface, NorthDialect::Modern, client, request, meta)?;
-        let reply = inner.call(call).await?;
+        let call = inner.call(call);
+        let reply = match hold {
+            Some(_) => held(Box::pin(async { call.await.map(Some) }), hold).await?,
+            None => Some(call.await?),
+        };
+        // Nothing can cancel it but its client's leaving, and then nobody is here.
+        let Some(reply) = reply else { return Ok(accepted()) };
         Ok(north_reply::mcp(reply, &exchange, &id, NorthDialect::Modern, active))
     }
 
@@ -247,6 +273,7 @@ impl Front {
         let active = layer.telemetry.metrics().enter(request.method());
         let client =
             Client { capabilities: session.capabilities, log_level: None, session: session.nonce };
+        let hold = hold_of(&request, &self.parts.headers, &self.layer.config);
         let call = self.call(surface, dialect, client, request, meta)?;
         if !is_call {
             let reply = inner.call(call).await?;
@@ -265,7 +292,7 @@ impl Front {
         }
         let flight = session.nonce.map(|nonce| layer.cancels.enter(nonce, id.clone()));
         let flight = flight.unwrap_or_else(InFlight::alone);
-        let Some(reply) = flight.run(inner.call(call)).await? else {
+        let Some(reply) = held(flight.run(inner.call(call)), hold).await? else {
             // Cancelled: the request gets no answer, and nobody waits for one.
             exchange.facts().outcome = Some(Outcome::Cancelled);
             return Ok(accepted());
@@ -350,7 +377,7 @@ impl Front {
         Ok(bytes)
     }
 
-    fn parse(&self, bytes: Bytes) -> Result<Doc, Error> {
+    pub(super) fn parse(&self, bytes: Bytes) -> Result<Doc, Error> {
         let limits = json::Limits {
             depth: self.layer.config.max_depth,
             duplicates: json::Duplicates::Refuse,
@@ -403,7 +430,7 @@ impl Front {
         })
     }
 
-    fn legacy(&mut self, method: Method) -> Result<LegacySession, Error> {
+    pub(super) fn legacy(&mut self, method: Method) -> Result<LegacySession, Error> {
         let named = streamable_http_session::version_of(&self.parts.headers)?;
         let assumed = named.unwrap_or(Version::ASSUMED);
         self.exchange.facts().dialect = Some(NorthDialect::Legacy(assumed));
@@ -448,8 +475,8 @@ impl Front {
 }
 
 /// What is known of the session of a request of the handshake era.
-struct LegacySession {
-    version: Version,
+pub(super) struct LegacySession {
+    pub version: Version,
     capabilities: Capabilities,
     nonce: Option<[u8; 8]>,
 }

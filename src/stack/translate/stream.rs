@@ -160,6 +160,13 @@ pub(super) fn relay(request: Request, events: Events, give_up: GiveUp) -> ReplyS
             return Some((Event::Notification(notification), relay));
         }
         let deadline = deadline(&relay.request);
+        // A server that always has something to say would never be looked at the clock for.
+        if Instant::now() >= relay.request.end {
+            let error = timed_out(&relay.request);
+            relay.request.close(Err(&error));
+            // Dropped with what is left of the stream, `give_up` tells the server.
+            return Some((Event::End(Err(error)), relay));
+        }
         let step = match timeout_at(deadline, relay.events.next(&relay.request, &give_up)).await {
             Ok(Ok(Step::Notification(notification))) => {
                 relay.give_up = Some(give_up);

@@ -258,6 +258,28 @@ fn without_meta_the_http_span_is_the_parent() {
 }
 
 #[test]
+fn one_of_several_messages_has_its_own_span_below_that_of_the_request() {
+    let (telemetry, exporter) = trusting();
+    let context = telemetry.begin(&HeaderMap::new());
+    let whole = crate::model::exchange::Exchange::new(context.clone(), Instant::now(), NOW, None);
+    let part = whole.part(Instant::now(), NOW);
+    let trace = part.facts().trace.clone();
+    assert_eq!(trace.trace_id, context.trace_id);
+    assert_ne!(trace.span_id, context.span_id);
+    let facts = Facts { part: part.facts().part, ..call_facts() };
+    let spans = golden(trace.clone(), facts, &exporter, &telemetry);
+    let [server] = spans.values().collect::<Vec<_>>()[..] else { panic!("{spans:?}") };
+    assert_eq!(server.span_context.span_id().to_bytes(), trace.span_id);
+    assert_eq!(server.parent_span_id.to_bytes(), context.http_span);
+    assert!(!server.parent_span_is_remote);
+    // Nor is it another HTTP request for the metrics, but another operation.
+    let page = telemetry.metrics().expose(Format::Prometheus);
+    let count = |family: &str| page.lines().filter(|line| line.starts_with(family)).count();
+    assert_eq!(count("http_server_request_duration_seconds_count"), 0);
+    assert_eq!(count("mcp_server_operation_duration_seconds_count"), 1, "{page}");
+}
+
+#[test]
 fn a_refused_call_has_no_client_span_and_is_no_error() {
     let (telemetry, exporter) = trusting();
     let facts = Facts {

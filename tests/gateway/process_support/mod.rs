@@ -3,6 +3,7 @@
 //! Everything here blocks; a test that wants two things at once uses threads.
 
 mod http;
+mod load;
 mod upstream;
 
 use std::{
@@ -25,6 +26,7 @@ use tokio::time::Instant;
 
 pub use self::{
     http::{Client, Dialect, Response, exchange},
+    load::{Crowd, Server},
     upstream::{Answer, Seen, Upstream, text_result, tool},
 };
 
@@ -391,6 +393,26 @@ impl Process {
             assert!(Instant::now() < deadline, "it does not end:\n{}", self.log());
             thread::sleep(Duration::from_millis(5));
         }
+    }
+
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Resident memory, in KiB.
+    pub fn memory(&self) -> u64 {
+        let status = fs::read_to_string(format!("/proc/{}/status", self.pid())).unwrap();
+        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+        line.trim().trim_end_matches(" kB").parse().unwrap()
+    }
+
+    /// Open files and sockets.
+    pub fn open_files(&self) -> usize {
+        fs::read_dir(format!("/proc/{}/fd", self.pid())).unwrap().count()
+    }
+
+    pub fn threads(&self) -> usize {
+        fs::read_dir(format!("/proc/{}/task", self.pid())).unwrap().count()
     }
 
     pub fn home(&self) -> &Home {

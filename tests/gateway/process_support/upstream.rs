@@ -2,6 +2,7 @@
 //! MCP-Lite. It remembers what came.
 
 use std::{
+    collections::HashMap,
     io::{self, BufRead, BufReader, Read, Write},
     net::{Shutdown, SocketAddr, TcpListener, TcpStream},
     sync::{
@@ -39,6 +40,11 @@ impl Seen {
         self.params["name"].as_str().unwrap_or_default()
     }
 
+    /// The message that this result is.
+    pub fn message(&self, result: &Value) -> String {
+        json!({ "jsonrpc": "2.0", "id": self.id, "result": result }).to_string()
+    }
+
     /// The answer that this result is.
     pub fn result(&self, result: Value) -> Answer {
         let body = if self.lite {
@@ -59,6 +65,8 @@ pub enum Answer {
         body: String,
     },
     After(Duration, Box<Answer>),
+    /// An event stream, with a pause before each event; the last one ends it.
+    Events(Duration, Vec<String>),
     /// These bytes, then the end of the connection.
     Raw(Vec<u8>),
 }
@@ -108,7 +116,7 @@ struct Shared {
     seen: Mutex<Vec<Seen>>,
     tools: Mutex<Vec<Value>>,
     handler: Mutex<Handler>,
-    connections: Mutex<Vec<TcpStream>>,
+    connections: Mutex<HashMap<u64, TcpStream>>,
 }
 
 impl Upstream {
@@ -130,17 +138,20 @@ impl Upstream {
         });
         let serving = shared.clone();
         let thread = thread::spawn(move || {
-            for stream in listener.incoming() {
+            for (number, stream) in (0..).zip(listener.incoming()) {
                 if serving.stopped.load(Ordering::Relaxed) {
                     return;
                 }
                 let Ok(stream) = stream else { continue };
                 if let Ok(clone) = stream.try_clone() {
-                    serving.connections.lock().push(clone);
+                    serving.connections.lock().insert(number, clone);
                 }
                 let shared = serving.clone();
                 // It ends with its connection; a broken one is what some tests are about.
-                thread::spawn(move || drop(serve(stream, &shared)));
+                thread::spawn(move || {
+                    drop(serve(stream, &shared));
+                    shared.connections.lock().remove(&number);
+                });
             }
         });
         Self { address, shared, thread: Some(thread) }
@@ -164,6 +175,11 @@ impl Upstream {
         self.on(move |seen| (seen.method == "tools/call").then(|| answer(seen)))
     }
 
+    /// Forgets what came.
+    pub fn forget(&self) {
+        self.shared.seen.lock().clear();
+    }
+
     /// The calls that came.
     pub fn calls(&self) -> Vec<Seen> {
         self.requests("tools/call")
@@ -180,7 +196,7 @@ impl Upstream {
         // Wakes the accept loop, which looks before it serves.
         let _ = TcpStream::connect(self.address);
         let _ = thread.join();
-        for stream in self.shared.connections.lock().drain(..) {
+        for (_, stream) in self.shared.connections.lock().drain() {
             let _ = stream.shutdown(Shutdown::Both);
         }
     }
@@ -265,6 +281,16 @@ fn write(writer: &mut TcpStream, answer: Answer) -> io::Result<bool> {
         Answer::After(pause, answer) => {
             thread::sleep(pause);
             write(writer, *answer)
+        }
+        Answer::Events(pause, events) => {
+            let head = "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n";
+            write!(writer, "{head}Transfer-Encoding: chunked\r\n\r\n")?;
+            for event in events {
+                thread::sleep(pause);
+                write!(writer, "{:x}\r\ndata: {event}\n\n\r\n", event.len() + 8)?;
+            }
+            writer.write_all(b"0\r\n\r\n")?;
+            Ok(true)
         }
         Answer::Raw(bytes) => {
             writer.write_all(&bytes)?;

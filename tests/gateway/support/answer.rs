@@ -4,7 +4,11 @@
 use std::{
     io::{ErrorKind, Write},
     net::TcpStream,
-    sync::{Arc, mpsc},
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+        mpsc,
+    },
     thread,
     time::Duration,
 };
@@ -38,6 +42,8 @@ pub enum After {
 #[derive(Debug, Clone)]
 enum Piece {
     Text(String),
+    /// The same text, so many times.
+    Often(String, usize),
     Pause(Duration),
     /// Until the test says so.
     Until(Signal),
@@ -135,6 +141,13 @@ impl Answer {
         self
     }
 
+    /// Writes a text so many times before the last piece.
+    pub fn repeating(mut self, text: String, times: usize) -> Self {
+        let last = self.pieces.len().saturating_sub(1);
+        self.pieces.insert(last, Piece::Often(text, times));
+        self
+    }
+
     /// Waits before the last piece.
     pub fn paused_before_last(mut self, by: Duration) -> Self {
         let last = self.pieces.len().saturating_sub(1);
@@ -184,6 +197,8 @@ pub struct Writer<'a> {
     pub stream: &'a TcpStream,
     /// The other side went away while it waited.
     pub hung_up: bool,
+    /// Counts the bytes of texts that are written over and over.
+    pub poured: &'a AtomicUsize,
 }
 
 impl Writer<'_> {
@@ -208,6 +223,17 @@ impl Writer<'_> {
                     continue;
                 }
                 Piece::Text(text) => filled(text).into_bytes(),
+                Piece::Often(text, times) => {
+                    let text = filled(text);
+                    if head.take().is_some() {
+                        self.head(answer, text.len())?;
+                    }
+                    for _ in 0..*times {
+                        self.part(answer.framing, text.as_bytes())?;
+                        self.poured.fetch_add(text.len(), Ordering::Relaxed);
+                    }
+                    continue;
+                }
             };
             seen += 1;
             let bytes = match coder.take() {

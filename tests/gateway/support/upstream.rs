@@ -92,6 +92,7 @@ struct State {
     /// Connections that the other side closed while it waited for an answer.
     hang_ups: AtomicUsize,
     connections: AtomicUsize,
+    poured: AtomicUsize,
     stopped: AtomicBool,
 }
 
@@ -119,6 +120,7 @@ impl Upstream {
             idle_close: Mutex::default(),
             hang_ups: AtomicUsize::new(0),
             connections: AtomicUsize::new(0),
+            poured: AtomicUsize::new(0),
             stopped: AtomicBool::new(false),
         });
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -146,12 +148,12 @@ impl Upstream {
         self.state.received.lock().clear();
     }
 
-    /// Closes connections on which nothing comes for so long.
     /// Lists other tools from now on, a JSON array.
     pub fn lists(&self, tools: &str) {
         tools.clone_into(&mut self.state.tools.lock());
     }
 
+    /// Closes connections on which nothing comes for so long.
     pub fn close_idle(&self, after: Duration) {
         *self.state.idle_close.lock() = Some(after);
     }
@@ -182,9 +184,19 @@ impl Upstream {
         self.received().into_iter().filter(|request| request.method() == method).collect()
     }
 
+    /// Requests for a stream outside of calls.
+    pub fn gets(&self) -> usize {
+        self.received().iter().filter(|request| request.head.starts_with("GET ")).count()
+    }
+
     /// Connections that are open.
     pub fn connections(&self) -> usize {
         self.state.connections.load(Ordering::Relaxed)
+    }
+
+    /// Bytes of texts that are written over and over, as far as they were written.
+    pub fn poured(&self) -> usize {
+        self.state.poured.load(Ordering::Relaxed)
     }
 
     pub fn hang_ups(&self) -> usize {
@@ -209,7 +221,8 @@ impl State {
             let Some(request) = read(&mut reader, connection) else { return };
             self.received.lock().push(request.clone());
             let answer = self.answer(&request);
-            let mut writer = Writer { request, stream: reader.get_ref(), hung_up: false };
+            let (stream, poured) = (reader.get_ref(), &self.poured);
+            let mut writer = Writer { request, stream, hung_up: false, poured };
             let written = writer.write(&answer);
             if writer.hung_up {
                 self.hang_ups.fetch_add(1, Ordering::Relaxed);
@@ -230,6 +243,10 @@ impl State {
         if method == "tools/call" {
             let script = self.script.lock().clone();
             return script(request);
+        }
+        if request.head.starts_with("GET ") {
+            // No stream is offered.
+            return Answer::new("405 Method Not Allowed", "", "").header("Allow", "POST");
         }
         let tools = self.tools.lock().clone();
         let result = match (method.as_str(), self.speaks) {
