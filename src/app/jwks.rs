@@ -16,7 +16,7 @@ use crate::{
     clock::Clock,
     config::{self, Config, IssuerTenant},
     identity::token::{self, ClaimPath, Issuer, Issuers, KeySet, TenantSource},
-    upstream::{Cluster, ClusterConfig, Endpoint, Outgoing, Transport, Upstreams},
+    upstream::{Cluster, ClusterConfig, Destination, Endpoint, Outgoing, Transport, Upstreams},
 };
 
 /// The most that a set of keys may hold.
@@ -79,7 +79,7 @@ impl Fetcher {
         let mut request = Request::new(Body::Empty);
         let json = HeaderValue::from_static("application/jwk-set+json, application/json");
         request.headers_mut().insert(header::ACCEPT, json);
-        let outgoing = Outgoing { cluster: self.cluster.clone(), suffix: "", request };
+        let outgoing = Outgoing { to: Destination::Cluster(self.cluster.clone()), suffix: "", request };
         let fetched = timeout(TIMEOUT, async {
             let response = upstreams.call(outgoing).await.map_err(|error| error.to_string())?;
             let status = response.status();
