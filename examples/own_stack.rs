@@ -159,7 +159,7 @@ fn upstreams(clock: &UpstreamName) -> Outcome<Upstreams> {
         server_key: clock.shared(),
         dialect: DialectKind::McpLite,
         pinned: None,
-        cluster: Cluster::new(cluster, &Transport::new(Trust::System))?,
+        reach: Cluster::new(cluster, &Transport::new(Trust::System))?.into(),
         headers: Vec::new(),
         forward: Vec::new(),
         inject_user: true,
@@ -188,6 +188,7 @@ fn caller() -> Caller {
         names_employees: false,
         catalog_roles: Roles::default(),
         address: IpAddr::V4(Ipv4Addr::LOCALHOST),
+        missing_scopes: None,
     }
 }
 

@@ -22,6 +22,7 @@ pub mod policy;
 pub mod registry;
 
 // The path of a call, from the socket to the server.
+pub mod channel;
 pub mod edge;
 pub mod stack;
 pub mod upstream;

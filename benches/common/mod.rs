@@ -69,6 +69,7 @@ pub fn caller() -> Caller {
         names_employees: true,
         catalog_roles: roles(),
         address: Ipv4Addr::LOCALHOST.into(),
+        missing_scopes: None,
     }
 }
 

@@ -6,6 +6,7 @@ use std::{io, net::TcpListener, sync::Arc, thread, time::Duration};
 
 use tokio::sync::watch;
 
+use super::jwks::Fetcher;
 use crate::{
     admin::{self, AdminState},
     discovery::{OnChange, Watcher},
@@ -29,6 +30,8 @@ pub(super) struct Background {
     /// Between two listings, upstream by upstream.
     pub polls: Vec<Duration>,
     pub tls: Option<crate::edge::Tls>,
+    /// Of issuers' keys.
+    pub fetchers: Vec<Fetcher>,
 }
 
 /// The running thread.
@@ -99,7 +102,9 @@ impl Background {
         let terminal = Upstreams::new(self.transport.clone());
         let lower = crate::stack::lower(engines, terminal.clone());
         for (upstream, interval) in engines.upstreams.iter().zip(self.polls) {
-            tasks.spawn(upstream.cluster.clone().watch());
+            if let Some(cluster) = upstream.reach.cluster() {
+                tasks.spawn(cluster.clone().watch());
+            }
             let watcher = Watcher {
                 upstream: upstream.clone(),
                 registry: self.registry.clone(),
@@ -110,6 +115,9 @@ impl Background {
                 closing: self.closing.clone(),
             };
             tasks.spawn(watcher.run());
+        }
+        for fetcher in self.fetchers {
+            tasks.spawn(fetcher.run(terminal.clone(), engines.clock.clone()));
         }
         let below = tower::Layer::layer(&crate::stack::credential::CredentialLayer, terminal);
         tasks.spawn(session::close_idle(engines.sessions.clone(), below));
@@ -150,7 +158,7 @@ fn gauges(engines: &Engines) {
     let world = engines.worlds.current();
     for upstream in engines.upstreams.iter() {
         let name = upstream.name.as_str();
-        metrics.upstream_up(name, upstream.cluster.healthy());
+        metrics.upstream_up(name, upstream.reach.healthy());
         let tools =
             world.catalog.tools().iter().filter(|tool| tool.upstream == upstream.name).count();
         metrics.catalog_tools(name, tools);

@@ -4,10 +4,11 @@ use std::{collections::HashSet, io, sync::Arc};
 
 use secrecy::SecretBox;
 
-use super::{App, Options, background::Background, build_info, probes};
+use super::{App, Options, background::Background, build_info, probes, reach};
 use crate::{
     admin::AdminState,
     audit::{self, Audit, Keys, Observer},
+    channel::Channels,
     clock::Clock,
     config::{self, Config},
     discovery::OnChange,
@@ -24,23 +25,23 @@ use crate::{
     },
     limit::{self, LimitSpec, Limiter},
     mcp::Family,
-    model::{server::DialectKind, server_key::server_key},
     policy::{LimitKey, LimitKind, LimitRule, Policies, Scope, Subject},
     registry::{Item, Registry},
     stack::{
         Engines,
         asked::Asked,
+        challenge::Challenges,
         client_sessions::ClientStates,
         notices::{Notices, StreamLimits},
         parked::{ParkedCalls, QuestionLimits},
         respond::ToolsCallErrors,
         session::Sessions,
-        stage::{ListConfig, Upstream, Upstreams, World, Worlds},
+        stage::{ListConfig, World, Worlds},
         trace::{Closer, TraceLayer},
         translate::{Cancels, ResumeLimits, Streams, northbound::NorthboundConfig},
     },
     telemetry::{self, ExportError, Metrics, Telemetry},
-    upstream::{Cluster, ClusterConfig, ClusterError, Endpoint, Transport, Trust},
+    upstream::{ClusterError, Transport, Trust},
 };
 
 /// How deep a request's JSON may nest.
@@ -55,6 +56,8 @@ pub enum StartError {
     Limits(String),
     #[error("upstream `{name}`: {source}")]
     Upstream { name: String, source: ClusterError },
+    #[error("issuer `{name}`: {source}")]
+    Issuer { name: String, source: ClusterError },
     #[error("the audit log cannot be opened: {0}")]
     Audit(#[from] audit::StartError),
     #[error("traces cannot be exported: {0}")]
@@ -95,7 +98,8 @@ pub(super) fn app(
         Arc::new(AuditMetrics(metrics.clone())),
     )?);
     let transport = Transport::new(Trust::System);
-    let upstreams = upstreams(&config, &transport)?;
+    let channels = Channels::new(transport.clone());
+    let upstreams = reach::upstreams(&config, &transport, &channels)?;
     let names = upstreams.iter().map(|upstream| upstream.name.clone());
     let registry = Arc::new(Registry::naming(config.names, names));
     let limiter = Arc::new(limiter(&config, &policies)?);
@@ -108,7 +112,15 @@ pub(super) fn app(
         max_open: config.questions.max_open,
         max_open_each: config.questions.max_open_each,
     };
+    let (issuers, fetchers) = super::jwks::issuers(&config, &transport)?;
     let engines = Engines {
+        challenges: Arc::new(Challenges {
+            tokens: !config.issuers.is_empty(),
+            public_url: config.public_url.as_ref().map(|url| url.as_str().into()),
+            tls: config.tls.is_some(),
+            base: config.issuers.iter().flat_map(|issuer| issuer.scopes.base.clone()).collect(),
+        }),
+        issuers: Arc::new(issuers),
         callers: Arc::new(callers(&config)?),
         directory: Arc::new(directory(&policies)),
         client_sessions,
@@ -178,6 +190,7 @@ pub(super) fn app(
         closing: closing.clone(),
         polls: config.upstreams.iter().map(|upstream| upstream.poll).collect(),
         tls: tls.clone(),
+        fetchers,
     };
     let admin = Arc::new(AdminState {
         metrics,
@@ -185,7 +198,18 @@ pub(super) fn app(
         build: build_info(&options.instance),
     });
     let trace = TraceLayer::new(telemetry, closing, clock);
-    Ok(App { config, engines, transport, trace, background, admin, probes, shutdown, tls })
+    Ok(App {
+        config,
+        engines,
+        transport,
+        channels,
+        trace,
+        background,
+        admin,
+        probes,
+        shutdown,
+        tls,
+    })
 }
 
 fn telemetry(
@@ -272,58 +296,7 @@ fn directory(policies: &Policies) -> Directory {
     }))
 }
 
-fn upstreams(config: &Config, transport: &Transport) -> Result<Upstreams, StartError> {
-    let build = |upstream: &config::Upstream| {
-        let failed = |source| StartError::Upstream { name: upstream.name.to_string(), source };
-        let endpoints: Result<Vec<_>, _> =
-            upstream.urls.iter().map(|url| Endpoint::parse(url.as_str())).collect();
-        let cluster = ClusterConfig {
-            suffixes: match upstream.dialect {
-                // The others too: a wrong endpoint is diagnosed by asking for its REST form.
-                DialectKind::McpLite | DialectKind::Auto | DialectKind::StreamableHttp => {
-                    &["", "/tools/list", "/tools/call"]
-                }
-            },
-            connect_timeout: upstream.connect_timeout,
-            ..ClusterConfig::new(
-                upstream.name.shared(),
-                endpoints.map_err(|error| failed(error.into()))?,
-            )
-        };
-        let cluster = Cluster::new(cluster, transport).map_err(failed)?;
-        // At least one URL: the configuration says so.
-        let server_key = upstream.urls.first().map_or_else(|| upstream.name.shared(), server_key);
-        Ok(Arc::new(Upstream {
-            name: upstream.name.clone(),
-            server_key,
-            dialect: upstream.dialect,
-            pinned: upstream.protocol,
-            cluster,
-            headers: upstream
-                .headers
-                .iter()
-                .map(|header| (header.name.clone(), header.value.clone()))
-                .collect(),
-            forward: upstream.forward_headers.clone(),
-            inject_user: upstream.inject_user,
-            stateless: upstream.stateless,
-            park: upstream.park,
-            session_idle: upstream.session_idle,
-            max_sessions: upstream.max_sessions,
-            timeout: upstream.timeout,
-            max_time: upstream.max_time,
-            max_request_bytes: to_usize(upstream.max_request_bytes),
-            max_response_bytes: to_usize(upstream.max_response_bytes),
-            era: None.into(),
-            served: 0.into(),
-            instructions: None.into(),
-        }))
-    };
-    let built: Result<Vec<_>, StartError> = config.upstreams.iter().map(build).collect();
-    Ok(built?.into())
-}
-
-fn to_usize(bytes: u64) -> usize {
+pub(super) fn to_usize(bytes: u64) -> usize {
     usize::try_from(bytes).unwrap_or(usize::MAX)
 }
 

@@ -12,6 +12,7 @@ use futures_util::future::Either;
 use http::{Request, Response, StatusCode};
 use tower::{Layer, Service};
 
+use super::metadata::Metadata;
 use crate::{
     body::{Body, BoxError},
     edge::{GuardLayer, Router, refuse},
@@ -27,6 +28,7 @@ pub(super) struct Factory {
     pub trace: TraceLayer,
     pub guard: GuardLayer,
     pub router: Arc<Router>,
+    pub metadata: Metadata,
 }
 
 impl Factory {
@@ -45,7 +47,7 @@ impl Factory {
         let terminal = Upstreams::new(self.transport.clone());
         let stack = stack::build(&self.engines, terminal);
         // From the inside out: a path that leads nowhere ends here, behind the guard.
-        let stack = Known(stack);
+        let stack = Known { inner: stack, metadata: self.metadata.clone() };
         // Who may come in at all, before any key is looked at.
         let stack = self.guard.layer(stack);
         // Every answer carries a trace id, the guard's too.
@@ -83,7 +85,10 @@ where
 
 /// Lets pass what stands for something.
 #[derive(Clone)]
-struct Known<S>(S);
+struct Known<S> {
+    inner: S,
+    metadata: Metadata,
+}
 
 impl<S, B> Service<Request<B>> for Known<S>
 where
@@ -94,12 +99,16 @@ where
     type Future = Either<Ready<Result<Response<Body>, S::Error>>, S::Future>;
 
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
-        self.0.poll_ready(cx)
+        self.inner.poll_ready(cx)
     }
 
     fn call(&mut self, request: Request<B>) -> Self::Future {
         if request.extensions().get::<Route>().is_some() {
-            return Either::Right(self.0.call(request));
+            return Either::Right(self.inner.call(request));
+        }
+        let path = request.uri().path();
+        if let Some(document) = self.metadata.answer(request.method(), path, request.headers()) {
+            return Either::Left(ready(Ok(document)));
         }
         let message = "nothing is served here: the MCP endpoint is /mcp";
         Either::Left(ready(Ok(refuse(StatusCode::NOT_FOUND, -31_404, message))))

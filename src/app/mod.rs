@@ -5,12 +5,16 @@
 mod background;
 mod build;
 mod front;
+mod jwks;
+mod metadata;
 mod probes;
+mod reach;
 
 use std::{io, sync::Arc};
 
 use crate::{
     admin::{AdminState, Build},
+    channel::Channels,
     config::Config,
     edge::{self, Drained, HostConfig, HostError, ListenConfig, ListenError, Listener, Shutdown},
     policy::Policies,
@@ -25,6 +29,7 @@ pub struct App {
     config: Config,
     engines: Engines,
     transport: Transport,
+    channels: Arc<Channels>,
     trace: TraceLayer,
     background: background::Background,
     admin: Arc<AdminState>,
@@ -57,6 +62,7 @@ pub struct Running {
     workers: edge::Workers,
     admin: std::net::SocketAddr,
     control: background::Control,
+    channels: Arc<Channels>,
     shutdown: Shutdown,
     engines: Engines,
 }
@@ -93,14 +99,20 @@ impl App {
 
     fn serve(self, listener: Listener, admin: Listener) -> Result<Running, StartError> {
         let admin_address = admin.address();
+        let router = Arc::new(edge::Router::new(
+            self.config.upstreams.iter().map(|upstream| upstream.name.clone()),
+        ));
         let front = front::Factory {
             engines: self.engines.clone(),
             transport: self.transport.clone(),
             trace: self.trace.clone(),
             guard: build::guard(&self.config, listener.is_loopback()),
-            router: Arc::new(edge::Router::new(
-                self.config.upstreams.iter().map(|upstream| upstream.name.clone()),
-            )),
+            metadata: metadata::Metadata {
+                issuers: self.engines.issuers.clone(),
+                challenges: self.engines.challenges.clone(),
+                router: router.clone(),
+            },
+            router,
         };
         let server = build::server(&self.config)?;
         let workers = self.config.workers.map_or(0, std::num::NonZeroUsize::get);
@@ -116,6 +128,7 @@ impl App {
             workers,
             admin: admin_address,
             control,
+            channels: self.channels,
             shutdown: self.shutdown,
             engines: self.engines,
         })
@@ -145,13 +158,13 @@ impl App {
             let admin = sockets.bind("admin", &listen_admin).map_err(StartError::Admin)?;
             let running = self.serve(listener, admin)?;
             ready(running.workers.address(), running.admin);
-            let Running { workers, control, engines, .. } = running;
+            let Running { workers, control, channels, engines, .. } = running;
             // The other side waits for nothing else: it cannot be gone.
-            let _ = handed.send((control, engines));
+            let _ = handed.send((control, channels, engines));
             Ok(vec![workers])
         })?;
-        if let Ok((control, engines)) = running.recv() {
-            finish(control, &engines);
+        if let Ok((control, channels, engines)) = running.recv() {
+            finish(control, &channels, &engines);
         }
         Ok(drained)
     }
@@ -186,13 +199,15 @@ impl Running {
         self.workers.join();
         // It ends when the workers have.
         let _ = drain.join();
-        finish(self.control, &self.engines);
+        finish(self.control, &self.channels, &self.engines);
     }
 }
 
-/// The end after the last call: the log is closed, what is known of traces goes out.
-fn finish(control: background::Control, engines: &Engines) {
+/// The end after the last call: servers that are processes end, the log is closed, what is known
+/// of traces goes out.
+fn finish(control: background::Control, channels: &Channels, engines: &Engines) {
     control.stop();
+    channels.stop();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     if let Ok(runtime) = runtime
         && let Err(error) = runtime.block_on(engines.audit.stop())

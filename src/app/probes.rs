@@ -54,8 +54,11 @@ impl Probes for State {
         self.upstreams
             .iter()
             .map(|upstream| {
-                let connected = upstream.cluster.healthy();
+                let connected = upstream.reach.healthy();
                 let (up, state) = match world.catalog.listing(&upstream.name) {
+                    _ if !connected && upstream.reach.is_pipe() => {
+                        (false, "its process does not run".to_owned())
+                    }
                     _ if !connected => (false, "takes no connections".to_owned()),
                     Some(Listing::Listed) => {
                         let era = upstream.era().map_or("era unknown", |era| era.as_str());

@@ -9,7 +9,7 @@ use std::{
 
 use super::{
     Admin, Audit, Config, Drain, Edge, Errors, Idempotency, Lists, Questions, Sessions, Streams,
-    Telemetry, Tls, ToolsCallErrors, Trace, TraceTrust, callers,
+    Telemetry, Tls, ToolsCallErrors, Trace, TraceTrust, callers, issuers,
     raw::{RawConfig, RawEdge, RawIdempotency, RawLists, RawQuestions, RawStreams, RawTls},
     secret::Vault,
     upstreams,
@@ -37,6 +37,7 @@ pub(super) fn build(raw: RawConfig, folder: &Path, env: Env<'_>, faults: &mut Fa
     let listen = raw.listen.as_ref().map_or(LISTEN, |listen| listen.value);
     let admin = Admin { listen: admin_listen(&raw, listen, faults) };
     let callers = callers::build(raw.callers, listen, vault, faults);
+    let issuers = issuers::build(raw.issuers, faults);
     let upstreams = upstreams::build(raw.upstreams, vault, faults);
     let longest = upstreams.iter().map(|upstream| upstream.max_time).max();
     Config {
@@ -49,6 +50,8 @@ pub(super) fn build(raw: RawConfig, folder: &Path, env: Env<'_>, faults: &mut Fa
             strict: raw.audit.strict.unwrap_or_else(|| vec![Risk::WriteLow, Risk::WriteHigh]),
         },
         callers,
+        issuers,
+        public_url: raw.public_url,
         upstreams,
         tls: raw.tls.and_then(|tls| build_tls(tls, folder, faults)),
         origins: raw.origins,

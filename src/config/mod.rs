@@ -5,8 +5,10 @@
 
 mod build;
 mod callers;
+mod issuers;
 mod load;
 mod net;
+mod process;
 mod raw;
 mod secret;
 mod sensitive;
@@ -15,6 +17,7 @@ mod upstreams;
 use std::{net::SocketAddr, num::NonZeroUsize, path::PathBuf, time::Duration};
 
 use http::HeaderName;
+use secrecy::SecretString;
 use url::Url;
 
 use crate::{
@@ -30,6 +33,7 @@ pub use crate::registry::Names;
 pub use crate::model::template::{HeaderSource, HeaderTemplate, Part, TemplateFault};
 pub use load::{Loaded, Places, process_env};
 pub use net::{Network, Origin};
+pub use raw::Algorithm;
 pub use sensitive::is_sensitive;
 
 /// Everything that `hangu.yaml` says, or leaves to its defaults.
@@ -44,6 +48,10 @@ pub struct Config {
     pub audit: Audit,
     /// In the order of the file.
     pub callers: Vec<Caller>,
+    /// Whose tokens are taken. Without one, `Authorization` is not looked at.
+    pub issuers: Vec<Issuer>,
+    /// What clients reach the gateway by; `None`: by the Host that they name.
+    pub public_url: Option<Origin>,
     /// In the order of the file.
     pub upstreams: Vec<Upstream>,
     pub tls: Option<Tls>,
@@ -112,12 +120,58 @@ pub struct FixedEmployee {
     pub roles: Roles,
 }
 
+/// Somebody whose tokens are believed.
+#[derive(Debug, Clone)]
+pub struct Issuer {
+    pub name: CallerId,
+    /// The `iss` of its tokens, to the letter.
+    pub issuer: String,
+    /// `https`, or `http` on this machine.
+    pub jwks: Url,
+    /// One of these must be in `aud`. At least one.
+    pub audience: Vec<String>,
+    /// At least one.
+    pub algorithms: Vec<Algorithm>,
+    pub tenant: IssuerTenant,
+    /// The claim that names the employee, or a JSON pointer to it.
+    pub employee: String,
+    pub roles: Option<String>,
+    /// How far clocks may differ, both ways.
+    pub leeway: Duration,
+    /// Between two fetches of its keys.
+    pub refresh: Duration,
+    /// Between two fetches that a token with an unknown key asks for.
+    pub min_refresh: Duration,
+    /// How long keys are believed that cannot be fetched anew.
+    pub stale: Duration,
+    pub scopes: IssuerScopes,
+}
+
+/// Of which tenant an issuer's tokens are.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum IssuerTenant {
+    Always(TenantId),
+    /// As this claim says.
+    Claim(String),
+}
+
+/// The scopes that calls ask for.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct IssuerScopes {
+    /// Every request.
+    pub base: Vec<Box<str>>,
+    /// Calls of a risk, from `read_low` to `write_high`.
+    pub by_risk: [Vec<Box<str>>; 4],
+}
+
 /// A server behind the gateway.
 #[derive(Debug)]
 pub struct Upstream {
     pub name: UpstreamName,
-    /// At least one; `http` or `https`, without user info, query secrets or fragment.
+    /// `http` or `https`, without user info, query secrets or fragment. At least one, unless it
+    /// is a process.
     pub urls: Vec<Url>,
+    pub process: Option<Process>,
     pub dialect: DialectKind,
     /// `None`: probed.
     pub protocol: Option<Version>,
@@ -143,6 +197,27 @@ pub struct Upstream {
     pub max_concurrency: NonZeroUsize,
     pub max_request_bytes: u64,
     pub max_response_bytes: u64,
+}
+
+/// A server that is a command.
+#[derive(Debug)]
+pub struct Process {
+    /// A path, or a name to be looked up in `PATH`.
+    pub program: PathBuf,
+    pub args: Vec<String>,
+    /// Besides `PATH`, `HOME` and `LANG` of the gateway itself.
+    pub env: Vec<(String, EnvSource)>,
+    /// From closing its input to SIGTERM, and from that to SIGKILL.
+    pub stop_wait: Duration,
+    /// At a time.
+    pub max_processes: usize,
+}
+
+/// Where a variable's value comes from.
+#[derive(Debug, Clone)]
+pub enum EnvSource {
+    Plain(String),
+    Secret(SecretString),
 }
 
 /// A header that the gateway sets on every request to an upstream.

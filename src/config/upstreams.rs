@@ -10,7 +10,7 @@ use url::Url;
 use super::{
     Header, HeaderSource, HeaderTemplate, Upstream,
     build::{MAX_WAIT, size, within},
-    is_sensitive,
+    is_sensitive, process,
     raw::{RawHeader, RawHeaderValue, RawUpstream},
     secret::Vault,
 };
@@ -76,14 +76,21 @@ fn build_one(raw: RawUpstream, vault: Vault<'_>, faults: &mut Faults) -> Option<
         })
         .ok();
     without_effect(&raw, faults);
-    let dialect = raw.dialect.map_or(DialectKind::Auto, |dialect| dialect.value);
+    process::agree(&raw, faults);
+    let default = if raw.process.is_some() { DialectKind::Stdio } else { DialectKind::Auto };
+    let dialect = match raw.dialect.map_or(default, |dialect| dialect.value) {
+        DialectKind::Auto => default,
+        dialect => dialect,
+    };
     let urls = build_urls(&raw.urls, faults);
+    let process = raw.process.map(|process| process::build(process, vault, faults));
     let headers = build_headers(raw.headers, vault, faults);
     let forward_headers = build_forwarded(raw.forward_headers, &headers, faults);
     let (timeout, max_time) = build_times(raw.timeout, raw.max_time, faults);
     Some(Upstream {
         name: name?,
         urls,
+        process,
         dialect,
         protocol: raw.protocol.and_then(|protocol| protocol.value),
         headers,

@@ -41,7 +41,7 @@ where
 {
     /// Every page of a family's listing.
     pub(super) async fn pages(&self, family: Family) -> Result<Listed, Error> {
-        let mut reading = Reading::new(family, self.upstream.era());
+        let mut reading = Reading::new(family, self.upstream.era(), self.upstream.reach.is_pipe());
         let mut cursors: HashSet<Box<str>> = HashSet::new();
         let mut cursor: Option<Box<str>> = None;
         for _ in 0..PAGES_MAX {
@@ -109,13 +109,13 @@ struct Reading {
 }
 
 impl Reading {
-    fn new(family: Family, era: Option<Era>) -> Self {
+    fn new(family: Family, era: Option<Era>, is_pipe: bool) -> Self {
         let elements = match family {
             Family::Tools => Elements::Tools(Vec::new()),
             Family::Prompts | Family::Resources | Family::Templates => Elements::Others(Vec::new()),
         };
         let listed = Listed { elements, faults: Vec::new() };
-        let (headers, tasks) = (era != Some(Era::Lite), era == Some(Era::Legacy));
+        let (headers, tasks) = (era != Some(Era::Lite) && !is_pipe, era == Some(Era::Legacy));
         Self { family, headers, tasks, names: HashSet::new(), listed }
     }
 
@@ -196,7 +196,7 @@ mod tests {
     fn read(family: Family, era: Option<Era>, elements: &str) -> (Vec<String>, usize) {
         let limits = Limits { depth: 64, duplicates: Duplicates::Allow, outline: 2 };
         let doc = Doc::parse(Bytes::copy_from_slice(elements.as_bytes()), &limits).unwrap();
-        let mut reading = Reading::new(family, era);
+        let mut reading = Reading::new(family, era, false);
         for element in doc.root().elements() {
             reading.read(element);
         }

@@ -21,6 +21,7 @@ use crate::{
         call::{Client, Meta},
         exchange::{Closing, Exchange},
         reply::{Content, Event, Final, Reply},
+        server::DialectKind,
         trace::TraceContext,
     },
     registry::{Change, Registry},
@@ -110,6 +111,9 @@ where
                 None => return Err(error),
             },
         };
+        if known.is_none() && era == Era::Legacy && self.over_event_stream(&error, told).await {
+            return Ok(());
+        }
         // What was believed of the server may be what is wrong.
         self.upstream.set_era(None);
         if known.is_none() && era == Era::Legacy {
@@ -118,6 +122,8 @@ where
         // Calls go on in the era that served so far, until a new probe says otherwise.
         if known.is_some() && !changed_its_mind(&error) {
             self.upstream.set_era(known);
+        } else if self.upstream.dialect == DialectKind::Auto {
+            self.upstream.reach.switch(false);
         }
         Err(error)
     }

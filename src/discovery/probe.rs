@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use tower::Service;
 
-use super::Watcher;
+use super::{Told, Watcher};
 use crate::{
     dialect::declared,
     error::{Code, Error},
@@ -30,9 +30,11 @@ where
         {
             (Some(era), ..) => (era, false),
             (None, DialectKind::McpLite, _) => (Era::Lite, false),
+            // The transport is of one revision, and what followed it replaced the transport.
+            (None, DialectKind::HttpSse, _) => (Era::Legacy, false),
             (None, _, Some(version)) if version.is_modern() => (Era::Modern(version), false),
             (None, _, Some(_)) => (Era::Legacy, false),
-            (None, DialectKind::Auto | DialectKind::StreamableHttp, None) => {
+            (None, DialectKind::Auto | DialectKind::StreamableHttp | DialectKind::Stdio, None) => {
                 let era = self.probe().await?;
                 (era, matches!(era, Era::Modern(_)))
             }
@@ -118,10 +120,35 @@ where
         Error::new(Code::ExternalServiceError, message).with_kind("version").from_upstream()
     }
 
+    /// Whether an endpoint that takes no `initialize` is one of HTTP+SSE, which a GET shows. Lists
+    /// what it has that way, and goes on that way if it has anything.
+    pub(super) async fn over_event_stream(&self, error: &Error, told: &mut Told) -> bool {
+        // What such an endpoint says to a POST; one that wants a credential says something else.
+        let no_post = matches!(error.kind(), Some("400" | "404" | "405" | "malformed"));
+        if self.upstream.dialect != DialectKind::Auto
+            || !no_post
+            || self.upstream.reach.is_carried()
+            || !self.upstream.reach.switch(true)
+        {
+            return false;
+        }
+        let error = match self.learn().await {
+            Ok(_) => self.list(told).await,
+            Err(error) => Some(error),
+        };
+        if let Some(error) = &error {
+            tracing::debug!(upstream.name = %self.upstream.name, %error, "nor HTTP+SSE");
+            self.upstream.reach.switch(false);
+        }
+        error.is_none()
+    }
+
     /// Why an endpoint that speaks no MCP was taken for one: a provider's REST form is told by
     /// its name.
     pub(super) async fn diagnose(&self, error: Error) -> Error {
-        if self.upstream.dialect == DialectKind::McpLite || !answered(&error) {
+        let may_be =
+            matches!(self.upstream.dialect, DialectKind::Auto | DialectKind::StreamableHttp);
+        if !may_be || !answered(&error) {
             return error;
         }
         self.upstream.set_era(Some(Era::Lite));

@@ -1,4 +1,4 @@
-//! Who is calling: keys, employees and sessions.
+//! Who is calling: keys, tokens, employees and sessions.
 //!
 //! It reads no header and no file. What comes in was taken from a request by a layer, and what
 //! it is held against was read from the configuration by the application.
@@ -10,3 +10,4 @@ pub mod session;
 pub mod sso;
 pub mod state;
 pub mod task;
+pub mod token;

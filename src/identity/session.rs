@@ -198,6 +198,8 @@ fn name<'a>(rest: &mut &'a [u8]) -> Option<&'a str> {
 /// Written out, since replicas of another release have to agree.
 fn version_byte(version: Version) -> u8 {
     match version {
+        // No client speaks it.
+        Version::V2024_11_05 => 0,
         Version::V2025_03_26 => 1,
         Version::V2025_06_18 => 2,
         Version::V2025_11_25 => 3,

@@ -6,7 +6,10 @@
 
 use std::collections::HashMap;
 
-use super::api_key::{CallerEntry, Identity};
+use super::{
+    api_key::{CallerEntry, Identity},
+    token::Verified,
+};
 use crate::model::caller::{Auth, EmployeeId, Principal, Roles, TenantId};
 
 /// The employees that `policies/directory.yaml` knows.
@@ -50,6 +53,12 @@ pub enum PrincipalFault {
     #[error("an employee's id is 1 to 64 of letters, digits and `._@-`")]
     Malformed,
     /// Forbidden.
+    #[error("the header names another employee than the token")]
+    OtherEmployee,
+    /// Forbidden.
+    #[error("the token belongs to another tenant than the key")]
+    OtherKey,
+    /// Forbidden.
     #[error("the employee belongs to another tenant")]
     OtherTenant(EmployeeId),
 }
@@ -84,6 +93,33 @@ pub fn resolve(
         directory.check_tenant(employee, &caller.tenant)?;
     }
     Ok(principal.clone())
+}
+
+/// For whom a caller with a token calls: the token's employee, whom a header beside it may name
+/// and not change.
+pub fn resolve_token(
+    caller: &CallerEntry,
+    token: &Verified,
+    header: HeaderState<'_>,
+    directory: &Directory,
+) -> Result<Principal, PrincipalFault> {
+    if token.caller.tenant != caller.tenant {
+        return Err(PrincipalFault::OtherKey);
+    }
+    let employee = token.principal.employee.as_ref();
+    match header {
+        HeaderState::Absent => {}
+        HeaderState::Repeated => return Err(PrincipalFault::Repeated),
+        HeaderState::Once(named) => {
+            if employee.is_none_or(|employee| employee.as_str().as_bytes() != named) {
+                return Err(PrincipalFault::OtherEmployee);
+            }
+        }
+    }
+    if let Some(employee) = employee {
+        directory.check_tenant(employee, &caller.tenant)?;
+    }
+    Ok(token.principal.clone())
 }
 
 // === impl Directory ===

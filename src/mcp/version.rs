@@ -5,6 +5,8 @@ use std::fmt;
 /// A revision of the Model Context Protocol that the gateway speaks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Version {
+    /// Spoken to servers only, over HTTP+SSE and stdio.
+    V2024_11_05,
     V2025_03_26,
     V2025_06_18,
     V2025_11_25,
@@ -16,11 +18,13 @@ impl Version {
     pub const LATEST: Version = Version::V2026_07_28;
     /// What a handshake-era request without a version header is taken for.
     pub const ASSUMED: Version = Version::V2025_03_26;
+    /// What clients may speak.
     pub const ALL: [Version; 4] =
         [Self::V2025_03_26, Self::V2025_06_18, Self::V2025_11_25, Self::V2026_07_28];
 
     pub const fn as_str(self) -> &'static str {
         match self {
+            Version::V2024_11_05 => "2024-11-05",
             Version::V2025_03_26 => "2025-03-26",
             Version::V2025_06_18 => "2025-06-18",
             Version::V2025_11_25 => "2025-11-25",
@@ -28,8 +32,15 @@ impl Version {
         }
     }
 
+    /// A revision that a client names.
     pub fn parse(text: &str) -> Option<Version> {
         Self::ALL.into_iter().find(|version| version.as_str() == text)
+    }
+
+    /// A revision that a server names.
+    pub fn of_server(text: &str) -> Option<Version> {
+        let oldest = Some(Version::V2024_11_05).filter(|version| version.as_str() == text);
+        oldest.or_else(|| Self::parse(text))
     }
 
     /// Stateless, every request describes itself.

@@ -105,6 +105,8 @@ pub enum Auth {
     Header,
     /// By the caller's configuration.
     Fixed,
+    /// By a token of a configured issuer.
+    Token,
     /// Not at all: the key alone.
     Key,
 }
@@ -114,6 +116,7 @@ impl Auth {
         match self {
             Auth::Header => "header",
             Auth::Fixed => "fixed",
+            Auth::Token => "token",
             Auth::Key => "key",
         }
     }
@@ -139,6 +142,9 @@ pub struct Caller {
     pub catalog_roles: Roles,
     /// The peer, or behind trusted proxies the first untrusted hop from the right.
     pub address: IpAddr,
+    /// Of a token with too few scopes: what calls of each risk, from `read_low` up, ask for, as
+    /// a challenge names it. `None`: nothing is missing.
+    pub missing_scopes: Option<Arc<[Option<Box<str>>; 4]>>,
 }
 
 #[cfg(test)]

@@ -202,6 +202,8 @@ pub struct Attempt {
     pub server: Option<(Arc<str>, u16)>,
     /// The HTTP version that the attempt used, once it is connected.
     pub http_version: Option<http::Version>,
+    /// The server is a child process: there is no network between.
+    pub is_pipe: bool,
     pub outcome: Outcome,
     /// `error.type`, where the attempt failed.
     pub error: Option<&'static str>,

@@ -76,6 +76,10 @@ pub enum DialectKind {
     Auto,
     /// Standard MCP over Streamable HTTP: the era is probed, no other transport is tried.
     StreamableHttp,
+    /// HTTP+SSE of 2024-11-05.
+    HttpSse,
+    /// A child process.
+    Stdio,
     /// The platform's REST form.
     McpLite,
 }

@@ -80,6 +80,12 @@ pub(crate) fn broken(
     upstream: &str,
     cause: impl Into<Box<dyn std::error::Error + Send + Sync>>,
 ) -> Error {
+    // What carries a server's messages may know better what became of it.
+    let cause = match cause.into().downcast::<Error>() {
+        Ok(error) if error.is_from_upstream() => return *error,
+        Ok(error) => error as Box<dyn std::error::Error + Send + Sync>,
+        Err(cause) => cause,
+    };
     failure(upstream, "broke off its answer").with_kind("connection_reset").with_cause(cause)
 }
 

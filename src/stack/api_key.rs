@@ -1,4 +1,4 @@
-//! X-Api-Key → the caller and its tenant.
+//! X-Api-Key, or a token in its place → the caller and its tenant.
 //!
 //! Who the employee is, is not asked here.
 
@@ -12,10 +12,14 @@ use futures_util::future::Either;
 use http::Request;
 use tower::{Layer, Service};
 
+use super::challenge::Challenges;
 use crate::{
     clock::Clock,
     error::{Code, Error},
-    identity::api_key::{Callers, KeyFault},
+    identity::{
+        api_key::{Callers, KeyFault},
+        token::Verified,
+    },
     mcp::header,
     model::exchange::Exchange,
     telemetry::Telemetry,
@@ -25,13 +29,19 @@ use crate::{
 #[derive(Clone)]
 pub struct ApiKeyLayer {
     callers: Arc<Callers>,
+    challenges: Arc<Challenges>,
     clock: Clock,
     telemetry: Arc<Telemetry>,
 }
 
 impl ApiKeyLayer {
-    pub fn new(callers: Arc<Callers>, clock: Clock, telemetry: Arc<Telemetry>) -> Self {
-        Self { callers, clock, telemetry }
+    pub fn new(
+        callers: Arc<Callers>,
+        challenges: Arc<Challenges>,
+        clock: Clock,
+        telemetry: Arc<Telemetry>,
+    ) -> Self {
+        Self { callers, challenges, clock, telemetry }
     }
 }
 
@@ -68,7 +78,11 @@ where
         }
         let mut keys = request.headers().get_all(header::API_KEY).iter();
         let verdict = match (keys.next(), keys.next()) {
-            (None, _) => Err(KeyFault::Missing),
+            // A token alone is enough: its caller is then its issuer.
+            (None, _) => match request.extensions().get::<Arc<Verified>>() {
+                Some(token) => Ok(&token.caller),
+                None => Err(KeyFault::Missing),
+            },
             // Two keys are no key: which one was meant is not for us to guess.
             (Some(_), Some(_)) => Err(KeyFault::Unknown),
             (Some(key), None) => {
@@ -95,7 +109,10 @@ where
                 if let Some(exchange) = &exchange {
                     self.layer.telemetry.distrust(&mut exchange.facts().trace);
                 }
-                Either::Left(ready(Err(refusal(fault))))
+                let path = request.uri().path();
+                let challenges = &self.layer.challenges;
+                let error = challenges.unauthenticated(refusal(fault), request.headers(), path);
+                Either::Left(ready(Err(error)))
             }
         }
     }

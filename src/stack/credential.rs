@@ -94,7 +94,7 @@ where
         let response = ready_or_return!(this.inner.poll(cx))?;
         if let Some(attempt) = this.exchange.facts().attempts.last_mut() {
             attempt.server = response.body().origin();
-            attempt.http_version = Some(response.version());
+            attempt.http_version = Some(response.version()).filter(|_| !attempt.is_pipe);
         }
         Poll::Ready(Ok(response.map(|body| {
             if body.is_end_stream() {
@@ -135,7 +135,7 @@ fn outgoing(mut hop: Hop) -> Result<Outgoing, Error> {
     let mut request = Request::new(Body::from(hop.body));
     *request.method_mut() = hop.method;
     *request.headers_mut() = hop.headers;
-    Ok(Outgoing { cluster: upstream.cluster.clone(), suffix: hop.path, request })
+    Ok(Outgoing { to: upstream.reach.destination(), suffix: hop.path, request })
 }
 
 /// Takes over what the client sent under the names that the operator lists, but for what the

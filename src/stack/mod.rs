@@ -17,6 +17,7 @@ pub mod answer;
 pub mod api_key;
 pub mod asked;
 pub mod audit;
+pub mod challenge;
 pub mod client_sessions;
 pub mod continuation;
 pub mod credential;
@@ -33,6 +34,7 @@ pub mod route;
 pub mod session;
 pub mod stage;
 pub mod task;
+pub mod token;
 pub mod trace;
 pub mod translate;
 pub mod validate;
@@ -41,6 +43,7 @@ use self::{
     api_key::ApiKeyLayer,
     asked::Asked,
     audit::AuditLayer,
+    challenge::Challenges,
     client_sessions::ClientStates,
     continuation::ContinuationLayer,
     credential::CredentialLayer,
@@ -57,6 +60,7 @@ use self::{
     session::{SessionLayer, Sessions},
     stage::{ListConfig, Routed, Upstreams, Worlds},
     task::TaskLayer,
+    token::TokenLayer,
     translate::{
         Cancels, SideStreams, Streams,
         northbound::{Known, NorthboundConfig, NorthboundLayer},
@@ -72,7 +76,7 @@ use crate::{
     idempotency::Replays,
     identity::{
         api_key::Callers, cursor::Cursors, session::Sessions as ClientSessions, sso::Directory,
-        state::States, task::TaskIds,
+        state::States, task::TaskIds, token::Issuers,
     },
     limit::Limiter,
     model::reply::Reply,
@@ -85,6 +89,9 @@ use crate::{
 pub struct Engines {
     pub clock: Clock,
     pub callers: Arc<Callers>,
+    /// Whose tokens are taken.
+    pub issuers: Arc<Issuers>,
+    pub challenges: Arc<Challenges>,
     pub directory: Arc<Directory>,
     /// Of clients, towards the gateway.
     pub client_sessions: Arc<ClientSessions>,
@@ -171,6 +178,7 @@ where
     // Nothing below runs for a call that is not permitted.
     let stack = PolicyLayer::new(e.worlds.clone(), e.upstreams.clone(), e.lists.wait)
         .with_tasks(e.tasks.clone(), e.clock.clone())
+        .with_challenges(e.challenges.clone())
         .layer(stack);
     // From bytes to a call: needs to know the caller, whose session it may be.
     let stack = NorthboundLayer::new(
@@ -188,8 +196,21 @@ where
     .layer(stack);
     // Whose call it is; the key has said which caller may name an employee.
     let stack = PrincipalLayer::new(e.directory.clone()).layer(stack);
-    let stack =
-        ApiKeyLayer::new(e.callers.clone(), e.clock.clone(), e.telemetry.clone()).layer(stack);
+    let stack = ApiKeyLayer::new(
+        e.callers.clone(),
+        e.challenges.clone(),
+        e.clock.clone(),
+        e.telemetry.clone(),
+    )
+    .layer(stack);
+    // A good token may stand in for a key; a bad one is refused beside any.
+    let stack = TokenLayer::new(
+        e.issuers.clone(),
+        e.challenges.clone(),
+        e.clock.clone(),
+        e.telemetry.clone(),
+    )
+    .layer(stack);
     // Before any work is done for an address.
     let stack = AddressLimitLayer::new(e.limiter.clone()).layer(stack);
     // Every error from below becomes an answer here.

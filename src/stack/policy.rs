@@ -18,7 +18,10 @@ use futures_util::future::Either;
 use tokio::time::{Duration, Instant};
 use tower::{Layer, Service};
 
-use super::stage::{BoxFuture, Permitted, Upstreams, World, Worlds};
+use super::{
+    challenge::Challenges,
+    stage::{BoxFuture, Permitted, Upstreams, World, Worlds},
+};
 use crate::{
     clock::Clock,
     error::{Code, Error},
@@ -28,7 +31,7 @@ use crate::{
         call::{Call, Request, Surface, Target},
         exchange::DecisionKind,
         reply::Reply,
-        server::UpstreamName,
+        server::{Risk, UpstreamName},
     },
     policy::{ItemIndex, View},
     registry::{Listing, Tool},
@@ -43,11 +46,19 @@ pub struct PolicyLayer {
     wait: Duration,
     /// `None`: nobody has a task here.
     tasks: Option<task::Opener>,
+    /// What a token with too few scopes is told.
+    challenges: Arc<Challenges>,
 }
 
 impl PolicyLayer {
     pub fn new(worlds: Arc<Worlds>, upstreams: Upstreams, wait: Duration) -> Self {
-        Self { worlds, upstreams, wait, tasks: None }
+        Self { worlds, upstreams, wait, tasks: None, challenges: Arc::default() }
+    }
+
+    /// Also says in the operator's terms what a token still needs.
+    #[must_use]
+    pub fn with_challenges(self, challenges: Arc<Challenges>) -> Self {
+        Self { challenges, ..self }
     }
 
     /// Also decides about tasks, whose ids these open.
@@ -99,11 +110,12 @@ where
             let layer = self.layer.clone();
             return Either::Right(Either::Right(Box::pin(async move {
                 let world = layer.listed(&call).await;
-                let permitted = decide(call, world, &layer)?;
+                let permitted = layer.step_up(decide(call, world, &layer)?)?;
                 inner.call(permitted).await
             })));
         }
-        match decide(call, world, &self.layer) {
+        let layer = &self.layer;
+        match decide(call, world, layer).and_then(|permitted| layer.step_up(permitted)) {
             Ok(permitted) => Either::Right(Either::Left(self.inner.call(permitted))),
             Err(error) => Either::Left(ready(Err(error))),
         }
@@ -139,6 +151,32 @@ fn pending<'a>(world: &'a World, call: &'a Call) -> impl Iterator<Item = &'a Ups
 }
 
 impl PolicyLayer {
+    /// What policy permits may still need a token with more scopes. The caller sees the tool, and
+    /// its client can ask for them.
+    fn step_up(&self, permitted: Permitted) -> Result<Permitted, Error> {
+        let Permitted { call, permit, .. } = &permitted;
+        let Some(missing) = &call.caller.missing_scopes else { return Ok(permitted) };
+        if permit.policy().is_none() {
+            return Ok(permitted);
+        }
+        let risk = match permitted.risk() {
+            Risk::ReadLow => 0,
+            Risk::ReadHigh => 1,
+            Risk::WriteLow => 2,
+            Risk::WriteHigh => 3,
+        };
+        match missing.get(risk) {
+            Some(Some(scope)) => {
+                let path = match &call.surface {
+                    Surface::Aggregate => "/mcp".to_owned(),
+                    Surface::Upstream(name) => format!("/mcp/{name}"),
+                };
+                Err(self.challenges.insufficient(&call.headers, &path, scope))
+            }
+            _ => Ok(permitted),
+        }
+    }
+
     /// Waits until the listings that the call needs have ended, each within its upstream's
     /// timeout and all within one.
     async fn listed(&self, call: &Call) -> Arc<World> {

@@ -1,4 +1,4 @@
-//! SSO-Emp-Id → the employee, by the rules of who may name one.
+//! SSO-Emp-Id or a token → the employee, by the rules of who may name one.
 //!
 //! Nothing in a body is ever an identity; this layer does not see bodies.
 
@@ -17,7 +17,8 @@ use crate::{
     error::{Code, Error},
     identity::{
         api_key::{CallerEntry, Identity},
-        sso::{Directory, HeaderState, PrincipalFault, resolve},
+        sso::{Directory, HeaderState, PrincipalFault, resolve, resolve_token},
+        token::Verified,
     },
     mcp::header,
     model::{
@@ -70,9 +71,14 @@ where
             let error = Error::new(Code::Internal, "the request passed no key check");
             return Either::Left(ready(Err(error)));
         };
+        let token = request.extensions_mut().remove::<Arc<Verified>>();
         let sent = request.headers().get_all(header::EMPLOYEE).iter();
         let state = HeaderState::of(sent.map(http::HeaderValue::as_bytes));
-        let principal = match resolve(&entry, state, &self.directory) {
+        let resolved = match &token {
+            Some(token) => resolve_token(&entry, token, state, &self.directory),
+            None => resolve(&entry, state, &self.directory),
+        };
+        let principal = match resolved {
             Ok(principal) => principal,
             Err(fault) => return Either::Left(ready(Err(refusal(&fault)))),
         };
@@ -86,7 +92,11 @@ where
             .extensions()
             .get::<ClientAddr>()
             .map_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED), |client| client.ip);
-        let caller = caller(&entry, principal, address);
+        let mut caller = caller(&entry, principal, address);
+        if let Some(token) = token {
+            caller.names_employees = false;
+            caller.missing_scopes = token.missing_scopes();
+        }
         request.extensions_mut().insert(caller);
         Either::Right(self.inner.call(request))
     }
@@ -100,13 +110,17 @@ fn caller(entry: &CallerEntry, principal: Principal, address: IpAddr) -> Caller 
         catalog_roles: entry.catalog_roles.clone(),
         principal,
         address,
+        missing_scopes: None,
     }
 }
 
 fn refusal(fault: &PrincipalFault) -> Error {
     let (code, status, reason) = match fault {
         PrincipalFault::NotTrusted => (Code::PermissionDenied, 403, "header_not_trusted"),
-        PrincipalFault::OtherTenant(_) => (Code::PermissionDenied, 403, "tenant_boundary"),
+        PrincipalFault::OtherTenant(_) | PrincipalFault::OtherKey => {
+            (Code::PermissionDenied, 403, "tenant_boundary")
+        }
+        PrincipalFault::OtherEmployee => (Code::PermissionDenied, 403, "employee_mismatch"),
         PrincipalFault::Repeated | PrincipalFault::Malformed => {
             (Code::InvalidArgs, 400, "employee_malformed")
         }

@@ -37,7 +37,7 @@ use crate::{
     },
     policy::{self, ItemPolicy, Permit, View},
     registry::{Catalog, Item, Tool},
-    upstream::Cluster,
+    upstream::Reach,
 };
 
 /// A layer's future, where it has to wait for something.
@@ -187,7 +187,8 @@ pub struct Upstream {
     pub dialect: DialectKind,
     /// The one revision to speak, if the operator pinned it.
     pub pinned: Option<Version>,
-    pub cluster: Arc<Cluster>,
+    /// Its addresses, or what stands in for them.
+    pub reach: Reach,
     /// Sent with each request, in this order.
     pub headers: Vec<(HeaderName, HeaderSource)>,
     /// Client headers that go on.

@@ -111,6 +111,7 @@ pub(super) struct Operation<'a> {
     pub tool: Option<&'a str>,
     pub version: Option<Version>,
     pub http: Option<http::Version>,
+    pub is_pipe: bool,
     /// `None` inside for a code that is nobody's convention.
     pub rpc_code: Option<Option<i64>>,
     pub error: Option<ErrorType>,
@@ -142,6 +143,7 @@ impl<'a> Operation<'a> {
             tool: named(facts.method.unwrap_or(Method::Other), facts.tool_alias.as_deref()),
             version: facts.dialect.and_then(|dialect| dialect.version()),
             http: facts.http.map(|http| http.version),
+            is_pipe: false,
             rpc_code: facts.rpc_code.map(|code| Some(code).filter(|code| is_known(*code))),
             error: ErrorType::of_exchange(facts).map(ErrorType::bounded),
             code: facts.code,
@@ -158,6 +160,7 @@ impl<'a> Operation<'a> {
             tool: named(attempt.method, attempt.tool.as_deref()),
             version: attempt.version,
             http: attempt.http_version,
+            is_pipe: attempt.is_pipe,
             rpc_code: attempt.rpc_code.map(|code| Some(code).filter(|code| is_known(*code))),
             error: ErrorType::of_attempt(attempt).map(ErrorType::bounded),
             // What the gateway made of it is known for the last attempt only.
@@ -199,6 +202,7 @@ impl Labels for OwnedOperation {
             method: parts.method,
             version: parts.version,
             http: parts.http,
+            is_pipe: parts.is_pipe,
             rpc_code: parts.rpc_code,
             error: parts.error,
             code: parts.code,
@@ -246,6 +250,9 @@ impl Labels for OwnedOperation {
         }
         if let Some(version) = parts.version {
             give(attribute::MCP_PROTOCOL_VERSION, version.as_str());
+        }
+        if parts.is_pipe {
+            give(attribute::NETWORK_TRANSPORT, "pipe");
         }
         if let Some(version) = parts.http {
             give(attribute::NETWORK_TRANSPORT, "tcp");

@@ -126,7 +126,7 @@ impl Spans<'_> {
         it.maybe(attribute::RPC_RESPONSE_STATUS_CODE, facts.rpc_code.map(|code| code.to_string()));
         it.error(ErrorType::of_exchange(facts));
         it.target(method, facts.tool_alias.as_deref());
-        it.network(facts.http.map(|http| http.version));
+        it.network(facts.http.map(|http| http.version), false);
         self.client_address(&mut it);
         it.maybe(attribute::PRINCIPAL_HASH, facts.employee_hash.map(|hash| hash.to_string()));
         if !facts.roles.is_empty() {
@@ -170,7 +170,7 @@ impl Spans<'_> {
         it.maybe(attribute::RPC_RESPONSE_STATUS_CODE, rpc_code);
         it.error(error);
         it.target(attempt.method, attempt.tool.as_deref());
-        it.network(attempt.http_version);
+        it.network(attempt.http_version, attempt.is_pipe);
         if let Some((address, port)) = &attempt.server {
             it.add(attribute::SERVER_ADDRESS, address.to_string());
             it.add(attribute::SERVER_PORT, i64::from(*port));
@@ -303,7 +303,10 @@ impl Attributes {
         }
     }
 
-    fn network(&mut self, version: Option<http::Version>) {
+    fn network(&mut self, version: Option<http::Version>, is_pipe: bool) {
+        if is_pipe {
+            self.add(attribute::NETWORK_TRANSPORT, "pipe");
+        }
         if let Some(version) = version {
             self.add(attribute::NETWORK_TRANSPORT, "tcp");
             self.add(attribute::NETWORK_PROTOCOL_NAME, "http");

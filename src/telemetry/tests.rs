@@ -75,6 +75,7 @@ fn attempt(number: u8, started: Instant) -> Attempt {
         ended: Some(started + Duration::from_millis(30)),
         server: Some(("127.0.0.1".into(), 7001)),
         http_version: Some(http::Version::HTTP_11),
+        is_pipe: false,
         outcome: Outcome::Ok,
         error: None,
         rpc_code: None,

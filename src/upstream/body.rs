@@ -18,21 +18,27 @@ use super::{
     connector::{Connector, H1},
     decode::Decoder,
     endpoint::Endpoint,
+    failure::Scene,
+    reach::Place,
 };
-use crate::error::Error;
+use crate::{
+    body::Body,
+    error::{Code, Error},
+};
 
 /// The body of an answer, decoded.
 pub struct UpstreamBody {
     source: Source,
     decoder: Option<Decoder>,
-    cluster: Arc<Cluster>,
-    peer: Arc<Peer>,
+    /// Who answers; nobody in particular behind a carrier.
+    from: Option<(Arc<Cluster>, Arc<Peer>)>,
 }
 
 enum Source {
     Done,
     Own { incoming: Incoming, connection: Box<H1>, home: Arc<Connector> },
     Shared(Incoming),
+    Carried(Body),
 }
 
 /// An answer's body that may know which endpoint it comes from; for telemetry alone.
@@ -43,7 +49,8 @@ pub trait Origin {
 
 impl Origin for UpstreamBody {
     fn origin(&self) -> Option<(Arc<str>, u16)> {
-        Some((self.endpoint().host().clone(), self.endpoint().port()))
+        let endpoint = self.endpoint()?;
+        Some((endpoint.host().clone(), endpoint.port()))
     }
 }
 
@@ -63,16 +70,20 @@ impl UpstreamBody {
         peer: Arc<Peer>,
     ) -> Self {
         let source = Source::Own { incoming, connection, home };
-        let mut body = Self { source, decoder: None, cluster, peer };
+        let mut body = Self { source, decoder: None, from: Some((cluster, peer)) };
         body.settle();
         body
     }
 
     pub(super) fn shared(incoming: Incoming, cluster: Arc<Cluster>, peer: Arc<Peer>) -> Self {
         let source = Source::Shared(incoming);
-        let mut body = Self { source, decoder: None, cluster, peer };
+        let mut body = Self { source, decoder: None, from: Some((cluster, peer)) };
         body.settle();
         body
+    }
+
+    pub(super) fn carried(body: Body) -> Self {
+        Self { source: Source::Carried(body), decoder: None, from: None }
     }
 
     pub(super) fn decoded_by(mut self, decoder: Decoder) -> Self {
@@ -81,26 +92,43 @@ impl UpstreamBody {
     }
 
     /// The endpoint that answers.
-    pub fn endpoint(&self) -> &Arc<Endpoint> {
-        &self.peer.endpoint
+    pub fn endpoint(&self) -> Option<&Arc<Endpoint>> {
+        self.from.as_ref().map(|(_, peer)| &peer.endpoint)
+    }
+
+    /// The place that the answer names by `location`, at the address that gave the answer;
+    /// `None` where that is another origin.
+    pub fn place(&self, location: &str) -> Option<Place> {
+        let (cluster, peer) = self.from.as_ref()?;
+        let base = peer.endpoint.target("")?;
+        let path = peer.endpoint.same_origin(&base.absolute, location)?;
+        Some(Place { cluster: cluster.clone(), peer: peer.clone(), path })
     }
 
     /// Gives the connection back if nothing is left to read.
     fn settle(&mut self) {
         let ended = match &self.source {
             Source::Own { incoming, .. } | Source::Shared(incoming) => incoming.is_end_stream(),
-            Source::Done => false,
+            Source::Done | Source::Carried(_) => false,
         };
         if ended {
             self.finish();
         }
     }
 
+    fn scene(&self) -> Scene<'_> {
+        match &self.from {
+            Some((cluster, peer)) => cluster.scene(Some(&peer.endpoint)),
+            None => Scene { name: "", endpoint: None },
+        }
+    }
+
     fn finish(&mut self) {
         if let Source::Own { connection, home, .. } =
             std::mem::replace(&mut self.source, Source::Done)
+            && let Some((cluster, peer)) = &self.from
         {
-            home.give_back(&self.cluster, self.peer.id, connection);
+            home.give_back(cluster, peer.id, connection);
         }
     }
 
@@ -111,6 +139,7 @@ impl UpstreamBody {
                 Source::Done => return Poll::Ready(None),
                 Source::Own { incoming, connection, .. } => poll_own(incoming, connection, cx),
                 Source::Shared(incoming) => Pin::new(incoming).poll_frame(cx),
+                Source::Carried(body) => return poll_carried(body, cx),
             };
             let frame = match polled {
                 Poll::Pending => return Poll::Pending,
@@ -120,8 +149,7 @@ impl UpstreamBody {
                 }
                 Poll::Ready(Some(Err(error))) => {
                     self.source = Source::Done;
-                    let scene = self.cluster.scene(Some(&self.peer.endpoint));
-                    return Poll::Ready(Some(Err(scene.lost(error))));
+                    return Poll::Ready(Some(Err(self.scene().lost(error))));
                 }
                 Poll::Ready(Some(Ok(frame))) => frame,
             };
@@ -150,6 +178,26 @@ fn poll_own(
     Pin::new(incoming).poll_frame(&mut unheard)
 }
 
+/// What a carrier says went wrong is said already, in an error of ours.
+fn poll_carried(body: &mut Body, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, Error>>> {
+    loop {
+        let frame = match Pin::new(&mut *body).poll_frame(cx) {
+            Poll::Pending => return Poll::Pending,
+            Poll::Ready(None) => return Poll::Ready(None),
+            Poll::Ready(Some(Ok(frame))) => frame,
+            Poll::Ready(Some(Err(cause))) => {
+                return Poll::Ready(Some(Err(match cause.downcast::<Error>() {
+                    Ok(error) => *error,
+                    Err(cause) => Error::new(Code::Internal, "a body broke off").with_cause(cause),
+                })));
+            }
+        };
+        if let Ok(data) = frame.into_data() {
+            return Poll::Ready(Some(Ok(data)));
+        }
+    }
+}
+
 impl HttpBody for UpstreamBody {
     type Data = Bytes;
     type Error = Error;
@@ -170,8 +218,7 @@ impl HttpBody for UpstreamBody {
             }
             Poll::Ready(Some(Err(failure))) => {
                 this.source = Source::Done;
-                let scene = this.cluster.scene(Some(&this.peer.endpoint));
-                Poll::Ready(Some(Err(failure.into_error(scene))))
+                Poll::Ready(Some(Err(failure.into_error(this.scene()))))
             }
             Poll::Ready(None) => Poll::Ready(None),
             Poll::Pending => {
@@ -182,7 +229,12 @@ impl HttpBody for UpstreamBody {
     }
 
     fn is_end_stream(&self) -> bool {
-        self.decoder.is_none() && matches!(self.source, Source::Done)
+        self.decoder.is_none()
+            && match &self.source {
+                Source::Done => true,
+                Source::Carried(body) => body.is_end_stream(),
+                Source::Own { .. } | Source::Shared(_) => false,
+            }
     }
 
     fn size_hint(&self) -> SizeHint {
@@ -190,6 +242,7 @@ impl HttpBody for UpstreamBody {
             (_, Some(_)) => SizeHint::default(),
             (Source::Done, None) => SizeHint::with_exact(0),
             (Source::Own { incoming, .. } | Source::Shared(incoming), None) => incoming.size_hint(),
+            (Source::Carried(body), None) => body.size_hint(),
         }
     }
 }

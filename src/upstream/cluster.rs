@@ -61,6 +61,8 @@ pub struct ClusterConfig {
     pub resolve_interval: Duration,
     /// How long an address that refused a connection is passed over. Default 5 s.
     pub ejection: Duration,
+    /// Follow one 307 or 308 within the same origin. Default yes.
+    pub redirects: bool,
 }
 
 impl ClusterConfig {
@@ -77,6 +79,7 @@ impl ClusterConfig {
             health_timeout: Duration::from_secs(1),
             resolve_interval: Duration::from_secs(30),
             ejection: Duration::from_secs(5),
+            redirects: true,
         }
     }
 }

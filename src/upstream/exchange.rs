@@ -16,12 +16,12 @@ use hyper::client::conn::http2;
 use smallvec::SmallVec;
 
 use super::{
-    Outgoing,
     body::UpstreamBody,
     cluster::{Cluster, Peer},
     connector::{Connector, H1, Lease},
     decode::Decoder,
     endpoint::Target,
+    reach::Place,
 };
 use crate::{body::Body, error::Error};
 
@@ -43,21 +43,39 @@ enum Sent {
 
 pub(super) async fn send(
     core: Arc<Connector>,
-    outgoing: Outgoing,
+    cluster: Arc<Cluster>,
+    suffix: &'static str,
+    request: Request<Body>,
 ) -> Result<Response<UpstreamBody>, Error> {
-    let Outgoing { cluster, suffix, request } = outgoing;
-    let (parts, body) = request.into_parts();
-    let mut message = Message { method: parts.method, headers: parts.headers, body };
+    let mut message = Message::from(request);
     strip_hop_by_hop(&mut message.headers);
     let spare = message.copy();
     let (peer, response) = deliver(&core, &cluster, suffix, message).await?;
     let response = match response.status() {
-        StatusCode::TEMPORARY_REDIRECT | StatusCode::PERMANENT_REDIRECT => {
+        StatusCode::TEMPORARY_REDIRECT | StatusCode::PERMANENT_REDIRECT
+            if cluster.config().redirects =>
+        {
             Box::pin(follow(&core, &cluster, &peer, suffix, spare, response)).await?
         }
         _ => response,
     };
     finish(&cluster, &peer, response)
+}
+
+/// Sends to one address and no other, and follows no redirect: it was the server that named it.
+pub(super) async fn send_to(
+    core: Arc<Connector>,
+    place: Place,
+    request: Request<Body>,
+) -> Result<Response<UpstreamBody>, Error> {
+    let Place { cluster, peer, path } = place;
+    let Some(target) = peer.endpoint.target_of(path) else {
+        return Err(cluster.scene(Some(&peer.endpoint)).unsendable("no path".to_owned()));
+    };
+    let mut message = Message::from(request);
+    strip_hop_by_hop(&mut message.headers);
+    let delivered = deliver_to(&core, &cluster, &peer, &target, message).await?;
+    finish(&cluster, &peer, delivered.map_err(|(_, error)| error)?)
 }
 
 /// Sends to one address after the other until one takes the call.

@@ -12,6 +12,7 @@ mod endpoint;
 mod exchange;
 mod failure;
 mod health;
+mod reach;
 mod transport;
 
 #[cfg(test)]
@@ -21,6 +22,7 @@ pub use body::{Origin, UpstreamBody};
 pub use cluster::{Cluster, ClusterConfig, ClusterError};
 pub use endpoint::{Endpoint, EndpointError};
 pub use failure::Failure;
+pub use reach::{Carrier, Carrying, Destination, Place, Reach};
 pub use transport::{Transport, Trust};
 
 use std::{
@@ -37,8 +39,9 @@ use crate::{body::Body, error::Error};
 
 /// A request that may leave the gateway.
 pub struct Outgoing {
-    pub cluster: Arc<Cluster>,
-    /// What follows the path of the upstream's URL: `""`, `"/tools/call"`, …
+    pub to: Destination,
+    /// What follows the path of the upstream's URL: `""`, `"/tools/call"`, … Of a cluster alone:
+    /// another destination has one path.
     pub suffix: &'static str,
     /// Method, headers and body. The URI is ignored: the endpoint that is chosen has its own.
     pub request: http::Request<Body>,
@@ -73,6 +76,18 @@ impl Service<Outgoing> for Upstreams {
     }
 
     fn call(&mut self, outgoing: Outgoing) -> Self::Future {
-        Box::pin(exchange::send(self.0.clone(), outgoing))
+        let Outgoing { to, suffix, request } = outgoing;
+        match to {
+            Destination::Cluster(cluster) => {
+                Box::pin(exchange::send(self.0.clone(), cluster, suffix, request))
+            }
+            Destination::Place(place) => {
+                Box::pin(exchange::send_to(self.0.clone(), place, request))
+            }
+            Destination::Carrier(carrier) => {
+                let carrying = carrier.carry(self.clone(), request);
+                Box::pin(async { Ok(carrying.await?.map(UpstreamBody::carried)) })
+            }
+        }
     }
 }

@@ -31,7 +31,7 @@ const ENGINES: &[&str] = &[
 
 /// What a layer may use of the stack besides itself.
 const BETWEEN_LAYERS: &[&str] =
-    &["answer", "asked", "client_sessions", "notices", "parked", "stage"];
+    &["answer", "asked", "challenge", "client_sessions", "notices", "parked", "stage"];
 
 const MAX_LINES: usize = 500;
 
@@ -42,7 +42,7 @@ const MARKS: [&str; 2] = [concat!("TO", "DO"), concat!("FIX", "ME")];
 fn doors(room: &str) -> Option<Vec<&'static str>> {
     const CODECS: &[&str] = &["dialect"];
     const TELEMETRY: &[&str] = &["telemetry"];
-    const ENDS: &[&str] = &["edge", "upstream"];
+    const ENDS: &[&str] = &["channel", "edge", "upstream"];
     const STACK: &[&str] = &["stack"];
     const OUTER: &[&str] = &["admin", "api", "config", "discovery", "store"];
     const TOP: &[&str] = &["app", "contract", "demo", "fake"];
@@ -51,6 +51,7 @@ fn doors(room: &str) -> Option<Vec<&'static str>> {
         "yaml" => &[BASE, &["model"]],
         "dialect" | "telemetry" => &[GROUND],
         "edge" | "upstream" => &[GROUND, TELEMETRY],
+        "channel" => &[GROUND, CODECS, TELEMETRY, &["upstream"]],
         "stack" => &[GROUND, CODECS, ENGINES, TELEMETRY, &["upstream"]],
         "store" => &[GROUND, ENGINES],
         "discovery" => &[GROUND, CODECS, ENGINES, TELEMETRY, STACK],

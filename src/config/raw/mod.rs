@@ -4,6 +4,7 @@
 //! there, in `build`.
 
 mod callers;
+mod issuers;
 mod upstreams;
 
 use std::{net::SocketAddr, time::Duration};
@@ -16,7 +17,8 @@ use crate::{
 };
 
 pub use callers::{RawCaller, RawEmployee, RawIdentity, RawKey, RawKeySource};
-pub use upstreams::{RawHeader, RawHeaderValue, RawUpstream};
+pub use issuers::{Algorithm, RawIssuer, RawScopes};
+pub use upstreams::{RawHeader, RawHeaderValue, RawProcess, RawUpstream};
 
 /// The whole file.
 #[derive(Debug)]
@@ -28,6 +30,8 @@ pub struct RawConfig {
     pub policies: Option<Spanned<String>>,
     pub audit: RawAudit,
     pub callers: Vec<RawCaller>,
+    pub issuers: Vec<RawIssuer>,
+    pub public_url: Option<Origin>,
     pub upstreams: Vec<RawUpstream>,
     pub tls: Option<RawTls>,
     pub origins: Vec<Origin>,
@@ -172,7 +176,7 @@ impl RawConfig {
         if let Some(version) = map.required_node("version", faults) {
             VERSION.read(version, faults);
         }
-        map.later(&["keyring", "issuers", "egress", "approvals", "credentials"], faults);
+        map.later(&["keyring", "egress", "approvals", "credentials"], faults);
         read_backend(&mut map, "store", &STORES, faults);
         read_backend(&mut map, "shared", &SHARED, faults);
         let config = Self {
@@ -183,6 +187,8 @@ impl RawConfig {
             policies: map.optional("policies", faults),
             audit: read_audit(&mut map, faults),
             callers: callers::read(&mut map, faults),
+            issuers: issuers::read(&mut map, faults),
+            public_url: map.optional("public_url", faults),
             upstreams: upstreams::read(&mut map, faults),
             tls: read_tls(&mut map, faults),
             origins: map.optional("origins", faults).unwrap_or_default(),

@@ -15,6 +15,8 @@ pub struct RawUpstream {
     /// As it is written: not yet a name.
     pub name: Spanned<String>,
     pub urls: Vec<Spanned<String>>,
+    /// A server that is a child process.
+    pub process: Option<RawProcess>,
     pub dialect: Option<Spanned<DialectKind>>,
     /// `Some(None)`: `auto`.
     pub protocol: Option<Spanned<Option<Version>>>,
@@ -32,6 +34,16 @@ pub struct RawUpstream {
     pub max_concurrency: Option<Spanned<usize>>,
     pub max_request_bytes: Option<Spanned<ByteSize>>,
     pub max_response_bytes: Option<Spanned<ByteSize>>,
+}
+
+/// A command, and how its processes are kept.
+#[derive(Debug)]
+pub struct RawProcess {
+    /// Program first; at least one word.
+    pub command: Vec<String>,
+    pub env: Vec<RawHeader>,
+    pub stop_wait: Option<Spanned<Duration>>,
+    pub max_processes: Option<Spanned<usize>>,
 }
 
 /// A header, from `headers` or from `options`.
@@ -54,9 +66,11 @@ const DIALECTS: Words<DialectKind> = Words {
     known: &[
         ("auto", DialectKind::Auto),
         ("mcp-lite", DialectKind::McpLite),
+        ("sse", DialectKind::HttpSse),
+        ("stdio", DialectKind::Stdio),
         ("streamable-http", DialectKind::StreamableHttp),
     ],
-    later: &["sse", "stdio"],
+    later: &[],
 };
 
 const PROTOCOLS: Words<Option<Version>> = Words {
@@ -68,8 +82,9 @@ const PROTOCOLS: Words<Option<Version>> = Words {
         ("2025-11-25", Some(Version::V2025_11_25)),
         ("2025-06-18", Some(Version::V2025_06_18)),
         ("2025-03-26", Some(Version::V2025_03_26)),
+        ("2024-11-05", Some(Version::V2024_11_05)),
     ],
-    later: &["2024-11-05"],
+    later: &[],
 };
 
 /// How an option that sets a header begins.
@@ -84,12 +99,13 @@ pub(super) fn read(map: &mut MapReader<'_>, faults: &mut Faults) -> Vec<RawUpstr
 impl RawUpstream {
     fn read(entry: &Entry, faults: &mut Faults) -> Option<Self> {
         let mut map = entry.value.map(faults)?;
-        map.later(&["command", "args", "env"], faults);
-        let mut headers = read_headers(&mut map, faults);
+        let process = RawProcess::read(&mut map, faults);
+        let mut headers = read_named(&mut map, "headers", faults);
         headers.extend(read_options(&mut map, faults));
         let upstream = Self {
             name: Spanned::new(entry.key.clone(), &entry.key_at),
-            urls: read_urls(&mut map, faults),
+            urls: read_urls(&mut map, process.is_some(), faults),
+            process,
             dialect: spanned(&mut map, "dialect", &DIALECTS, faults),
             protocol: spanned(&mut map, "protocol", &PROTOCOLS, faults),
             headers,
@@ -112,6 +128,53 @@ impl RawUpstream {
     }
 }
 
+impl RawProcess {
+    fn read(map: &mut MapReader<'_>, faults: &mut Faults) -> Option<Self> {
+        let command = map.entry("command");
+        let args = map.node("args").map(|node| Vec::<String>::from_node(node, faults));
+        let env = read_named(map, "env", faults);
+        let stop_wait: Option<Spanned<Duration>> = map.optional("stop_wait", faults);
+        let max_processes: Option<Spanned<usize>> = map.optional("max_processes", faults);
+        let Some(command) = command else {
+            if args.is_some() || !env.is_empty() || stop_wait.is_some() || max_processes.is_some() {
+                let message = "`args`, `env`, `stop_wait` and `max_processes` are of a `command`";
+                faults.add(FaultCode::MissingKey, map.at, message);
+            }
+            return None;
+        };
+        let at = command.value.at.clone();
+        let mut words = match &command.value.value {
+            Value::Text(program) => vec![program.clone()],
+            _ => Vec::from_node(&command.value, faults).unwrap_or_default(),
+        };
+        match words.first() {
+            None => {
+                faults.add(FaultCode::BadValue, &at, "`command` is empty");
+            }
+            Some(program) if program.trim() != program || program.is_empty() => {
+                faults.add(FaultCode::BadValue, &at, "the program's name is empty or blank");
+            }
+            // No shell takes it apart.
+            Some(program)
+                if words.len() == 1 && program.contains(' ') && !program.contains('/') =>
+            {
+                let fault = faults.add(
+                    FaultCode::BadValue,
+                    &at,
+                    "a command is a program and its arguments, one by one",
+                );
+                fault.suggest("write `command: [PROGRAM, ARGUMENT, …]`");
+            }
+            Some(_) => {}
+        }
+        words.extend(args.flatten().unwrap_or_default());
+        if words.iter().any(|word| word.contains('\0')) {
+            faults.add(FaultCode::BadValue, &at, "no program can be given a NUL");
+        }
+        Some(Self { command: words, env, stop_wait, max_processes })
+    }
+}
+
 fn spanned<T: Copy>(
     map: &mut MapReader<'_>,
     key: &'static str,
@@ -123,7 +186,11 @@ fn spanned<T: Copy>(
 }
 
 /// `url: X`, or `urls: [X, Y]`.
-fn read_urls(map: &mut MapReader<'_>, faults: &mut Faults) -> Vec<Spanned<String>> {
+fn read_urls(
+    map: &mut MapReader<'_>,
+    has_command: bool,
+    faults: &mut Faults,
+) -> Vec<Spanned<String>> {
     let one = map.node("url");
     let many = map.entry("urls");
     match (one, many) {
@@ -140,14 +207,18 @@ fn read_urls(map: &mut MapReader<'_>, faults: &mut Faults) -> Vec<Spanned<String
             Vec::new()
         }
         (None, None) => {
-            faults.add(FaultCode::MissingKey, map.at, "`url` is missing");
+            if !has_command {
+                let message = "`url` is missing, or `command` for a server that is a process";
+                faults.add(FaultCode::MissingKey, map.at, message);
+            }
             Vec::new()
         }
     }
 }
 
-fn read_headers(map: &mut MapReader<'_>, faults: &mut Faults) -> Vec<RawHeader> {
-    let entries = map.node("headers").map(|node| node.named(faults)).unwrap_or_default();
+/// A mapping of names to values that may be secrets.
+fn read_named(map: &mut MapReader<'_>, key: &'static str, faults: &mut Faults) -> Vec<RawHeader> {
+    let entries = map.node(key).map(|node| node.named(faults)).unwrap_or_default();
     let read = entries.into_iter().filter_map(|entry| {
         let name = Spanned::new(entry.key.clone(), &entry.key_at);
         RawHeader::read(name, &entry.value, faults)

@@ -63,7 +63,6 @@ fn a_configuration_has_three_keys_at_least() {
 fn what_comes_later_is_refused_as_such() {
     check_top(&[
         ("keyring: { file: k.json }", "Y008 1:1 `keyring` is not part of this version"),
-        ("issuers: {}", "Y008 1:1 `issuers` is not part of this version"),
         ("egress: { allow: [] }", "Y008 1:1 `egress` is not part of this version"),
         (
             "store: sqlite:hangu.db",
@@ -93,24 +92,71 @@ fn what_comes_later_is_refused_as_such() {
             "Y008 4:20 `secret` is not part of this version",
         ),
     ]);
+    check_upstream(&[(
+        "{ url: \"http://a/\", headers: { X-Api-Key: { secret: k } } }",
+        "Y008 6:52 `secret` is not part of this version",
+    )]);
+}
+
+#[test]
+fn a_process_has_no_address_and_no_headers() {
+    let no_headers = "a process has no headers, so it cannot be told who calls: `command` takes neither `headers` nor `options` (`env` is the same for every caller)";
     check_upstream(&[
-        ("{ url: \"http://a/\", command: x }", "Y008 6:28 `command` is not part of this version"),
-        (
-            "{ url: \"http://a/\", dialect: sse }",
-            "Y008 6:37 the dialect `sse` is not part of this version: known are `auto`, `mcp-lite` and `streamable-http`",
-        ),
+        ("{ url: \"http://a/\", command: x }", "C009 6:15 either `url` or `command`, not both"),
         (
             "{ url: \"http://a/\", dialect: stdio }",
-            "Y008 6:37 the dialect `stdio` is not part of this version: known are `auto`, `mcp-lite` and `streamable-http`",
+            "C009 6:37 `dialect: stdio` is of a server that is a `command`",
         ),
         (
-            "{ url: \"http://a/\", protocol: 2024-11-05 }",
-            "Y008 6:38 the protocol revision `2024-11-05` is not part of this version: known are `auto`, `2026-07-28`, `2025-11-25`, `2025-06-18` and `2025-03-26`",
+            "{ url: \"http://a/\", dialect: sse, protocol: 2026-07-28 }",
+            "C009 6:52 the stateless revision is not spoken over HTTP+SSE",
         ),
         (
-            "{ url: \"http://a/\", headers: { X-Api-Key: { secret: k } } }",
-            "Y008 6:52 `secret` is not part of this version",
+            "{ url: \"http://a/\", args: [x] }",
+            "Y005 6:8 `args`, `env`, `stop_wait` and `max_processes` are of a `command`",
         ),
+        ("{ command: x, dialect: mcp-lite }", "C009 6:31 a `command` speaks `dialect: stdio`"),
+        ("{ command: x, headers: { X-A: $ctx.tenant } }", &format!("C009 6:33 {no_headers}")),
+        ("{ command: x, options: { mcp.headers.X-A: b } }", &format!("C009 6:33 {no_headers}")),
+        (
+            "{ command: x, forward_headers: [X-A] }",
+            "C009 6:40 a process has no headers: none can be forwarded to a `command`",
+        ),
+        (
+            "{ command: x, connect_timeout: 1s }",
+            "C009 6:39 `connect_timeout` is about a `url`: nobody connects to a `command`",
+        ),
+        ("{ command: [] }", "Y007 6:19 `command` is empty"),
+        (
+            "{ command: npx server }",
+            "Y007 6:19 a command is a program and its arguments, one by one: write `command: [PROGRAM, ARGUMENT, …]`",
+        ),
+        ("{ command: x, max_processes: 1 }", "Y007 6:37 not between 2 and 10000"),
+        ("{ command: x, stop_wait: 2m }", "Y007 6:33 not between 1ms and 1m"),
+    ]);
+}
+
+#[test]
+fn a_variable_of_a_process_is_a_constant_or_a_secret() {
+    check_upstream(&[
+        (
+            "{ command: x, env: { API_TOKEN: hunter2 } }",
+            "C003 6:40 the value of `API_TOKEN` is a secret: it does not stand here: write `{ env: NAME }` or `{ file: PATH }`",
+        ),
+        (
+            "{ command: x, env: { WHO: $ctx.user.empId } }",
+            "C005 6:34 `$ctx` is of headers: a process is started before anybody calls, and its environment is the same for every caller",
+        ),
+        (
+            "{ command: x, env: { LEVEL: 7 } }",
+            "Y006 6:36 expected a text, found a number: put it in quotes",
+        ),
+        ("{ command: x, env: { A: { env: NOPE } } }", "C004 6:32 the variable `NOPE` is not set"),
+        (
+            "{ command: x, env: { A: { secret: k } } }",
+            "Y008 6:34 `secret` is not part of this version",
+        ),
+        ("{ command: x, env: { A-B: c } }", "Y010 6:29 `A-B` is not a variable's name"),
     ]);
 }
 
@@ -259,7 +305,10 @@ fn a_caller_has_a_key_that_is_not_in_the_file() {
 fn an_upstream_has_an_address_without_secrets() {
     let header = "send it in a header: `headers: { NAME: { env: … } }`";
     check_upstream(&[
-        ("{ timeout: 1s }", "Y005 6:8 `url` is missing"),
+        (
+            "{ timeout: 1s }",
+            "Y005 6:8 `url` is missing, or `command` for a server that is a process",
+        ),
         ("{ urls: [] }", "Y007 6:16 `urls` is empty"),
         (
             "{ url: \"http://a/\", urls: [\"http://b/\"] }",

@@ -267,6 +267,33 @@ fn headers_and_options_mean_the_same() {
 }
 
 #[test]
+fn a_command_is_a_program_with_arguments_and_variables() {
+    let process = |body: &str| {
+        let mut config = config(&LEAST.replace("url: \"http://127.0.0.1:7001/mcp\"", body));
+        let upstream = config.upstreams.remove(0);
+        assert_eq!((upstream.dialect, upstream.urls.len()), (DialectKind::Stdio, 0), "{body}");
+        upstream.process.unwrap()
+    };
+    let plain = process("command: npx");
+    assert_eq!((plain.program.to_str(), plain.args.len(), plain.env.len()), (Some("npx"), 0, 0));
+    assert_eq!((plain.stop_wait, plain.max_processes), (secs(2), 32));
+    let whole = process(
+        "command: [./bin/server, -v], args: [--all, \"\"], dialect: stdio, protocol: 2024-11-05, \
+         env: { LEVEL: \"7\", API_TOKEN: { file: secret.txt } }, stop_wait: 500ms, max_processes: 8",
+    );
+    assert!(whole.program.is_absolute() && whole.program.ends_with("bin/server"));
+    assert_eq!(whole.args, ["-v", "--all", ""]);
+    assert_eq!((whole.stop_wait, whole.max_processes), (Duration::from_millis(500), 8));
+    let [(level, EnvSource::Plain(seven)), (token, EnvSource::Secret(secret))] = &whole.env[..]
+    else {
+        panic!()
+    };
+    assert_eq!((&**level, &**seven, &**token), ("LEVEL", "7", "API_TOKEN"));
+    assert_eq!(secret.expose_secret(), "from-file");
+    assert!(!format!("{whole:?}").contains("from-file"));
+}
+
+#[test]
 fn a_longer_timeout_alone_stretches_the_cap_and_a_shorter_cap_alone_cuts_the_timeout() {
     let url = "url: \"http://127.0.0.1:7001/mcp\"";
     let times = |body: &str| {

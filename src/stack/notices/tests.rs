@@ -51,6 +51,7 @@ fn caller(employee: &str, role: &str) -> Caller {
         names_employees: true,
         catalog_roles: Roles::default(),
         address: Ipv4Addr::LOCALHOST.into(),
+        missing_scopes: None,
     }
 }
 

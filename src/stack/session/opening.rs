@@ -133,7 +133,7 @@ async fn agreed(
     let limits = json::Limits { depth: 64, duplicates: json::Duplicates::Allow, outline: 2 };
     let agreed = Doc::parse(result.raw, &limits).ok().and_then(|doc| {
         let version = doc.root().get("protocolVersion").and_then(Value::as_str)?;
-        Some((Version::parse(&version)?, declared::read(doc.root())))
+        Some((Version::of_server(&version)?, declared::read(doc.root())))
     });
     agreed
         .filter(|(version, _)| !version.is_modern())

@@ -275,6 +275,7 @@ pub(super) fn begin(
         ended: None,
         server: None,
         http_version: None,
+        is_pipe: upstream.reach.is_pipe(),
         outcome: Outcome::Cancelled,
         error: None,
         rpc_code: None,

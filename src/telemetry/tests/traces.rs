@@ -335,6 +335,21 @@ fn each_attempt_is_a_sibling_of_its_own() {
 }
 
 #[test]
+fn an_attempt_at_a_process_goes_through_a_pipe() {
+    let (telemetry, exporter) = trusting();
+    let started = Instant::now();
+    let mut facts = call_facts();
+    let piped = Attempt { http_version: None, server: None, is_pipe: true, ..attempt(1, started) };
+    facts.attempts.push(piped);
+    let facts = Facts { trace: telemetry.begin(&HeaderMap::new()), ..facts };
+    telemetry.finish(&facts, started, NOW, started + Duration::from_millis(31));
+    let spans = exporter.get_finished_spans().unwrap();
+    let shown = text(&spans[0]);
+    assert!(shown.contains("network.transport=pipe\n"), "{shown}");
+    assert!(!shown.contains("network.protocol") && !shown.contains("server."), "{shown}");
+}
+
+#[test]
 fn status_follows_the_table_of_outcomes() {
     for outcome in [
         Outcome::Ok,

@@ -225,7 +225,7 @@ async fn the_answer_names_the_endpoint_it_comes_from() {
     let wire = Wire::echo().await;
     let (core, shop) = (Upstreams::new(transport()), cluster(&[wire.url()]));
     let response = send(&core, outgoing(&shop)).await.unwrap();
-    let endpoint = response.body().endpoint();
+    let endpoint = response.body().endpoint().unwrap();
     assert_eq!((&**endpoint.host(), endpoint.port()), ("127.0.0.1", wire.address.port()));
 }
 

@@ -128,6 +128,17 @@ impl Setup {
         self
     }
 
+    /// A server by its whole entry; every tool of it is `read_low`.
+    pub fn upstream_entry(mut self, name: &str, entry: &str) -> Self {
+        self.upstreams += &format!("  {name}: {entry}\n");
+        let file: &'static str = format!("tools-{name}.yaml").leak();
+        let text = format!(
+            "version: hangu/v1\nkind: Tools\nupstreams:\n  {name}: {{ default: {{ risk: read_low }} }}\n"
+        );
+        self.policies.push((file, text));
+        self
+    }
+
     pub fn config(mut self, text: &str) -> Self {
         self.config += text;
         self.config.push('\n');

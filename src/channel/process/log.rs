@@ -1,0 +1,127 @@
+//! What a process writes to its error output: lines of the gateway's log, as long and as many as
+//! a log can bear.
+//!
+//! Servers write there whatever they like; none of it is an error by itself.
+
+use std::time::Duration;
+
+use bytes::BytesMut;
+use tokio::{
+    io::{AsyncRead, AsyncReadExt},
+    time::Instant,
+};
+
+use super::super::reply::Name;
+
+/// The longest line that is logged, in bytes; the rest of it is left out.
+const LINE: usize = 1_024;
+/// Lines that are logged within one period.
+const LINES: u32 = 200;
+const PERIOD: Duration = Duration::from_secs(60);
+
+pub(super) struct Log {
+    upstream: Name,
+    line: Vec<u8>,
+    began: Instant,
+    lines: u32,
+    left_out: u64,
+}
+
+impl Log {
+    pub fn new(upstream: Name) -> Self {
+        Self { upstream, line: Vec::new(), began: Instant::now(), lines: 0, left_out: 0 }
+    }
+
+    /// Until its end.
+    pub async fn copy(mut self, mut from: impl AsyncRead + Unpin) {
+        let mut chunk = BytesMut::with_capacity(4 * 1_024);
+        while from.read_buf(&mut chunk).await.is_ok_and(|read| read > 0) {
+            self.take(&chunk);
+            chunk.clear();
+        }
+        self.end_line();
+    }
+
+    fn take(&mut self, chunk: &[u8]) {
+        let mut lines = chunk.split(|byte| *byte == b'\n');
+        if let Some(first) = lines.next() {
+            self.add(first);
+        }
+        for line in lines {
+            self.end_line();
+            self.add(line);
+        }
+    }
+
+    fn add(&mut self, text: &[u8]) {
+        let room = LINE.saturating_sub(self.line.len());
+        self.line.extend_from_slice(text.get(..room).unwrap_or(text));
+    }
+
+    fn end_line(&mut self) {
+        if let Some(line) = self.finished() {
+            tracing::info!(
+                target: "hangu::upstream::stderr",
+                { upstream.name = &*self.upstream, line },
+                "a server's process says"
+            );
+        }
+    }
+
+    /// The line that has ended, if it is one to be logged.
+    fn finished(&mut self) -> Option<String> {
+        let line = std::mem::take(&mut self.line);
+        let text = String::from_utf8_lossy(&line);
+        let text: String = text.trim_end().chars().filter(|c| !c.is_control()).collect();
+        if text.is_empty() {
+            return None;
+        }
+        if self.began.elapsed() >= PERIOD {
+            self.began = Instant::now();
+            self.lines = 0;
+        }
+        if self.lines >= LINES {
+            if self.left_out == 0 {
+                let name = &*self.upstream;
+                tracing::warn!(
+                    upstream.name = name,
+                    "a server's process says too much to be logged"
+                );
+            }
+            self.left_out += 1;
+            return None;
+        }
+        if self.lines == 0 && self.left_out > 0 {
+            let (name, lines) = (&*self.upstream, self.left_out);
+            tracing::info!(upstream.name = name, lines, "so many lines were left out");
+            self.left_out = 0;
+        }
+        self.lines += 1;
+        Some(text)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn lines_are_cut_and_a_flood_is_left_out() {
+        let mut log = Log::new("crm".into());
+        log.add(&[b'x'; 5_000]);
+        log.add(b"more");
+        assert_eq!(log.finished().unwrap().len(), LINE);
+        log.add("\u{1b}[31mred \r".as_bytes());
+        assert_eq!(log.finished().unwrap(), "[31mred");
+        assert_eq!(log.finished(), None, "an empty line is none");
+        let mut logged = 2;
+        for _ in 0..10_000 {
+            log.add(b"again");
+            logged += u32::from(log.finished().is_some());
+        }
+        assert_eq!((logged, log.left_out), (LINES, 9_802));
+        tokio::time::advance(PERIOD).await;
+        log.add(b"again");
+        assert!(log.finished().is_some());
+    }
+}
