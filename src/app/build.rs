@@ -315,7 +315,7 @@ fn limiter(config: &Config, policies: &Policies) -> Result<Limiter, StartError> 
             wait: upstream.timeout,
         }),
     });
-    let rules = policies.limits().iter().flat_map(|rule| specs(rule));
+    let rules = policies.limits().flat_map(|rule| specs(rule));
     Limiter::new(slots.chain(rules).collect())
         .map_err(|fault| StartError::Limits(fault.to_string()))
 }

@@ -128,6 +128,8 @@ pub enum DecisionKind {
     Allow,
     Hide,
     Deny,
+    /// Once somebody has said yes.
+    RequireApproval,
 }
 
 impl DecisionKind {
@@ -136,6 +138,7 @@ impl DecisionKind {
             DecisionKind::Allow => "allow",
             DecisionKind::Hide => "hide",
             DecisionKind::Deny => "deny",
+            DecisionKind::RequireApproval => "require_approval",
         }
     }
 }

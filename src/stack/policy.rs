@@ -24,7 +24,7 @@ use crate::{
         exchange::DecisionKind,
         reply::Reply,
     },
-    policy::{ItemIndex, View},
+    policy::{Approvers, ItemIndex, Pending, Permit, Reason, Refusal, View},
     registry::{Listing, Tool},
 };
 
@@ -164,14 +164,39 @@ fn decide(call: Call, world: Arc<World>) -> Result<Permitted, Error> {
         return Err(unknown_tool(&asked.name).with_reason("unknown_tool"));
     };
     let index = ItemIndex::new(tool.index);
-    note(&call, &tool, &view, index);
-    match view.permit(index) {
+    let decided = view.permit_call(index, asked.arguments.as_ref());
+    note(&call, &tool, &view, &decided);
+    match decided {
         Ok(permit) => {
             let tool = Some(tool);
             Ok(Permitted { call, permit, world, tool, idempotency_key: None })
         }
-        Err(refusal) => Err(unknown_tool(&asked.name).with_reason(refusal.reason.as_str())),
+        Err(refusal) => Err(refused(&refusal, &asked.name)),
     }
+}
+
+/// A hidden tool answers like an unknown one. One that the caller sees says why it may not be
+/// called like this.
+fn refused(refusal: &Refusal, asked: &str) -> Error {
+    let say = refusal.rule.as_ref().and_then(|rule| rule.say.as_deref());
+    let error = match refusal.kind {
+        DecisionKind::Hide | DecisionKind::Allow => unknown_tool(asked),
+        DecisionKind::Deny => {
+            let usual = "policy does not allow this call with these arguments";
+            Error::new(Code::PermissionDenied, say.unwrap_or(usual).to_owned())
+        }
+        DecisionKind::RequireApproval => {
+            let usual = "this call needs the approval of another person first";
+            let usual = match refusal.rule.as_ref().and_then(|rule| rule.approval.as_ref()) {
+                Some(approval) if approval.by == Approvers::Requester => {
+                    "this call needs to be confirmed by the person it is made for"
+                }
+                _ => usual,
+            };
+            Error::new(Code::ApprovalRequired, say.unwrap_or(usual).to_owned())
+        }
+    };
+    error.with_reason(refusal.reason.as_str())
 }
 
 /// Whose eyes the call sees with.
@@ -179,7 +204,11 @@ fn view(call: &Call, world: &World) -> Arc<View> {
     let caller = &call.caller;
     let rules = &world.rules;
     if caller.principal.auth != Auth::Key {
-        return rules.view(&caller.tenant, &caller.id, &caller.principal.roles);
+        let roles = &caller.principal.roles;
+        return match &caller.principal.employee {
+            Some(employee) => rules.view_of_employee(&caller.tenant, &caller.id, employee, roles),
+            None => rules.view(&caller.tenant, &caller.id, roles),
+        };
     }
     // Without an employee a fronting gateway sees what its configuration says; a caller of no
     // employees at all only what rules say that name it.
@@ -190,20 +219,29 @@ fn view(call: &Call, world: &World) -> Arc<View> {
     }
 }
 
-fn note(call: &Call, tool: &Arc<Tool>, view: &View, index: ItemIndex) {
-    let decision = view.decide(index);
+fn note(call: &Call, tool: &Arc<Tool>, view: &View, decided: &Result<Permit, Refusal>) {
     let mut facts = call.exchange.facts();
     facts.tool = Some(tool.qualified.clone());
     facts.upstream = Some(tool.upstream.shared());
-    facts.risk = view.item(index).map(|policy| policy.risk);
+    facts.risk = view.item(ItemIndex::new(tool.index)).map(|policy| policy.risk);
     facts.pin = Some(tool.definition.digest);
     facts.has_output_schema = tool.definition.has_output_schema;
-    facts.decision = Some(decision.kind);
-    facts.reason = Some(decision.reason.as_str());
-    if let Some(rule) = decision.rule {
-        facts.rules.push(rule.id.clone());
-    }
-    if decision.kind == DecisionKind::Allow {
+    let (kind, reason) = match decided {
+        Ok(permit) => {
+            facts.rules.extend(permit.rule().map(|rule| rule.id.clone()));
+            (DecisionKind::Allow, Reason::RuleAllow)
+        }
+        Err(refusal) => {
+            let asks = refusal.pending.as_ref().map_or(&[][..], Pending::rules);
+            let rules = if asks.is_empty() { refusal.rule.as_slice() } else { asks };
+            facts.rules.extend(rules.iter().map(|rule| rule.id.clone()));
+            (refusal.kind, refusal.reason)
+        }
+    };
+    facts.decision = Some(kind);
+    facts.reason = Some(reason.as_str());
+    // The caller sees it, whatever becomes of this call.
+    if kind != DecisionKind::Hide {
         facts.admitted = true;
         facts.tool_alias = Some(tool.name_on(&call.surface).clone());
     }

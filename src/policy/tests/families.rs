@@ -51,7 +51,7 @@ fn a_rule_is_about_the_families_it_names_or_else_about_all() {
     ]);
     assert_eq!(view.visible().iter().collect::<Vec<_>>(), [0, 1, 3, 4, 6]);
     let refusal = view.permit(ItemIndex::new(5)).unwrap_err();
-    assert_eq!((refusal.reason, refusal.rule.as_deref()), (Reason::RuleDeny, Some("no")));
+    assert_eq!((refusal.reason, rule_of(&refusal)), (Reason::RuleDeny, Some("no")));
 }
 
 #[test]
@@ -75,13 +75,12 @@ fn a_uri_of_no_catalog_is_decided_by_the_same_rules_and_refused_where_unsure() {
     ] {
         match (view.permit_uri(upstream, uri), expected) {
             (Ok(permit), Ok(rule)) => {
-                let decision = permit.decision().unwrap();
-                assert_eq!(decision.rule.map(|rule| &*rule.id), Some(rule), "{uri}");
+                assert_eq!(permit.rule().map(|rule| &*rule.id), Some(rule), "{uri}");
                 assert_eq!(permit.policy().map(|policy| policy.risk), Some(Risk::ReadLow));
                 assert_eq!(permit.item(), None);
             }
             (Err(refusal), Err((reason, rule))) => {
-                assert_eq!((refusal.reason, refusal.rule.as_deref()), (reason, rule), "{uri}");
+                assert_eq!((refusal.reason, rule_of(&refusal)), (reason, rule), "{uri}");
             }
             (got, _) => panic!("{uri}: {got:?}"),
         }
