@@ -20,10 +20,11 @@ use crate::{
         sso::{Directory, DirectoryEntry},
         state::{self, States},
     },
+    json,
     limit::{self, LimitSpec, Limiter},
     model::{server::DialectKind, server_key::server_key},
     policy::{LimitKey, LimitKind, LimitRule, Policies, Scope, Subject},
-    registry::Registry,
+    registry::{Catalog, Registry},
     stack::{
         Engines,
         respond::ToolsCallErrors,
@@ -372,7 +373,27 @@ fn world(registry: &Registry, policies: &Policies) -> World {
     let rules = Arc::new(policies.bind(&subjects));
     // Here, where nobody waits for it, and not on the core of the first call.
     rules.prepare();
+    if policies.has_conditions() {
+        tell_misfits(&catalog, policies);
+    }
     World::new(catalog, rules)
+}
+
+/// Conditions on arguments that a tool does not have will never hold, or always: an operator
+/// should know.
+fn tell_misfits(catalog: &Catalog, policies: &Policies) {
+    let limits = json::Limits { depth: MAX_DEPTH, duplicates: json::Duplicates::Allow, outline: 2 };
+    let tools = catalog.tools().iter().filter_map(|tool| {
+        Some((tool, json::Doc::parse(tool.definition.raw.clone(), &limits).ok()?))
+    });
+    let tools: Vec<_> = tools.collect();
+    let tools = tools.iter().filter_map(|(tool, doc)| {
+        let subject = Subject::tool(tool.upstream.as_str(), tool.name());
+        Some((subject, doc.root().get("inputSchema")?))
+    });
+    for fault in policies.check_arguments(tools) {
+        tracing::warn!(fault.code = %fault.code, "{}: {}", fault.at, fault.message);
+    }
 }
 
 /// A changed catalog is bound to the rules aside and swapped in whole.

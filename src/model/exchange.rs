@@ -248,6 +248,8 @@ pub struct Facts {
     pub risk: Option<Risk>,
     pub decision: Option<DecisionKind>,
     pub reason: Option<&'static str>,
+    /// What policies would have said, and why, that are only looked at.
+    pub shadow: Option<(DecisionKind, &'static str)>,
     pub rules: SmallVec<[Arc<str>; 2]>,
     pub policy_revision: Option<Arc<str>>,
     pub args_hash: Option<KeyedDigest>,

@@ -129,6 +129,11 @@ impl Policies {
         self.enforced.rules()
     }
 
+    /// Whether a rule looks at arguments.
+    pub fn has_conditions(&self) -> bool {
+        self.rules().any(|rule| !rule.when.is_empty())
+    }
+
     /// Every limit in force, by scope and id.
     pub fn limits(&self) -> impl Iterator<Item = &Arc<LimitRule>> {
         self.enforced.limits()

@@ -165,7 +165,9 @@ fn decide(call: Call, world: Arc<World>) -> Result<Permitted, Error> {
     };
     let index = ItemIndex::new(tool.index);
     let decided = view.permit_call(index, asked.arguments.as_ref());
+    let shadow = view.shadow_decision(index, asked.arguments.as_ref());
     note(&call, &tool, &view, &decided);
+    call.exchange.facts().shadow = shadow.map(|shadow| (shadow.kind, shadow.reason.as_str()));
     match decided {
         Ok(permit) => {
             let tool = Some(tool);

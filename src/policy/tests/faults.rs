@@ -3,7 +3,7 @@
 use super::*;
 
 /// The faults of one file, each with its suggestion.
-fn faults(text: &str) -> Vec<String> {
+pub(super) fn faults(text: &str) -> Vec<String> {
     let (_, faults) = Policies::compile(vec![file("a.yaml", text)]);
     faults
         .iter()
@@ -22,7 +22,7 @@ fn check(cases: &[(&str, &str)]) {
     }
 }
 
-fn in_rules(rule: &str) -> String {
+pub(super) fn in_rules(rule: &str) -> String {
     format!("version: hangu/v1\nkind: Policy\nscope: platform\nrules:\n  - {rule}\n")
 }
 

@@ -7,9 +7,11 @@ mod faults;
 mod language;
 mod library;
 mod lints;
+mod made;
 mod properties;
 mod roles;
 mod shipped;
+mod terms;
 mod who;
 
 use std::sync::Arc;
