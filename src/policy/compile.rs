@@ -155,7 +155,7 @@ impl Policies {
 
     /// The roles that the claims of a token, a JSON object, give an employee of a tenant.
     pub fn roles_from_claims(&self, tenant: &TenantId, claims: json::Value<'_>) -> Roles {
-        self.enforced.roles_of(tenant).from_claims(claims)
+        self.enforced.roles_of(tenant).given_by(claims)
     }
 
     /// Roles, and all that come with them in a tenant. What a view sees is worked out from these;
