@@ -23,10 +23,11 @@ use crate::{
         state::{self, States},
         task::{self, TaskIds},
     },
+    json,
     limit::{self, LimitSpec, Limiter},
     mcp::Family,
     policy::{LimitKey, LimitKind, LimitRule, Policies, Scope, Subject},
-    registry::{Item, Registry},
+    registry::{Catalog, Item, Registry},
     stack::{
         Engines,
         asked::Asked,
@@ -330,7 +331,7 @@ fn limiter(config: &Config, policies: &Policies) -> Result<Limiter, StartError> 
             wait: upstream.timeout,
         }),
     });
-    let rules = policies.limits().iter().flat_map(|rule| specs(rule));
+    let rules = policies.limits().flat_map(|rule| specs(rule));
     Limiter::new(slots.chain(rules).collect())
         .map_err(|fault| StartError::Limits(fault.to_string()))
 }
@@ -386,6 +387,9 @@ fn world(registry: &Registry, policies: &Policies) -> World {
     let rules = Arc::new(policies.bind(&subjects));
     // Here, where nobody waits for it, and not on the core of the first call.
     rules.prepare();
+    if policies.has_conditions() {
+        tell_misfits(&catalog, policies);
+    }
     World::new(catalog, rules)
 }
 
@@ -395,6 +399,23 @@ fn subject(item: &Item) -> Subject<'_> {
         Family::Tools => Subject::tool(upstream, &item.own),
         Family::Prompts => Subject::prompt(upstream, &item.own),
         Family::Resources | Family::Templates => Subject::resource(upstream, &item.own),
+    }
+}
+
+/// Conditions on arguments that a tool does not have will never hold, or always: an operator
+/// should know.
+fn tell_misfits(catalog: &Catalog, policies: &Policies) {
+    let limits = json::Limits { depth: MAX_DEPTH, duplicates: json::Duplicates::Allow, outline: 2 };
+    let tools = catalog.tools().iter().filter_map(|tool| {
+        Some((tool, json::Doc::parse(tool.definition.raw.clone(), &limits).ok()?))
+    });
+    let tools: Vec<_> = tools.collect();
+    let tools = tools.iter().filter_map(|(tool, doc)| {
+        let subject = Subject::tool(tool.upstream.as_str(), tool.name());
+        Some((subject, doc.root().get("inputSchema")?))
+    });
+    for fault in policies.check_arguments(tools) {
+        tracing::warn!(fault.code = %fault.code, "{}: {}", fault.at, fault.message);
     }
 }
 

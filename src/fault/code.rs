@@ -76,7 +76,14 @@ codes! {
     DuplicateId = "P003",
     ClassifiedTwice = "P004",
     EmployeeTwice = "P005",
+    /// Roles that include each other.
+    RoleCycle = "P006",
+    /// An argument of a condition that is no JSON pointer.
+    BadPointer = "P007",
+    BadRegex = "P008",
     UnknownRisk = "P014",
+    /// A condition on an argument that is never of such a type.
+    ArgumentType = "P015",
     DeadRule = "P101",
     /// A rule that says only what another says already.
     RedundantRule = "P102",
@@ -93,6 +100,8 @@ codes! {
     /// A tool or upstream that stays hidden because nothing classifies it.
     Unclassified = "P110",
     IgnoredFile = "P111",
+    /// A condition on an argument that a tool under the rule does not have.
+    ArgumentMissing = "P112",
 }
 
 impl FaultCode {

@@ -186,6 +186,11 @@ impl Faults {
         self.0.extend(faults);
     }
 
+    /// The one recorded last, to add to it.
+    pub fn last(&mut self) -> Option<&mut Fault> {
+        self.0.last_mut()
+    }
+
     pub fn has_errors(&self) -> bool {
         self.0.iter().any(|fault| fault.severity() == Severity::Error)
     }

@@ -9,6 +9,7 @@ mod keys;
 
 use std::{sync::Arc, time::Duration};
 
+use bytes::Bytes;
 use jsonwebtoken::{Algorithm, DecodingKey, Validation};
 use moka::sync::Cache;
 use sha2::{Digest, Sha256};
@@ -74,8 +75,8 @@ pub struct Verified {
     pub caller: Arc<CallerEntry>,
     pub principal: Principal,
     pub scopes: Vec<Box<str>>,
-    /// All of it, for rules that map claims to roles.
-    pub claims: Claims,
+    /// All of it as JSON, for rules that map claims to roles.
+    pub claims: Bytes,
     /// What calls of each risk still ask for.
     missing: Option<Arc<[Option<Box<str>>; 4]>>,
     expires_ms: u64,
@@ -210,7 +211,7 @@ impl Issuer {
             principal,
             missing: self.scopes.missing_by_risk(&scopes),
             scopes,
-            claims,
+            claims: claims.to_json(),
             expires_ms,
             generation: keys.generation(),
         })

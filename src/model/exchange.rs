@@ -129,6 +129,8 @@ pub enum DecisionKind {
     Allow,
     Hide,
     Deny,
+    /// Once somebody has said yes.
+    RequireApproval,
 }
 
 impl DecisionKind {
@@ -137,6 +139,7 @@ impl DecisionKind {
             DecisionKind::Allow => "allow",
             DecisionKind::Hide => "hide",
             DecisionKind::Deny => "deny",
+            DecisionKind::RequireApproval => "require_approval",
         }
     }
 }
@@ -249,6 +252,8 @@ pub struct Facts {
     pub risk: Option<Risk>,
     pub decision: Option<DecisionKind>,
     pub reason: Option<&'static str>,
+    /// What policies would have said, and why, that are only looked at.
+    pub shadow: Option<(DecisionKind, &'static str)>,
     pub rules: SmallVec<[Arc<str>; 2]>,
     pub policy_revision: Option<Arc<str>>,
     pub args_hash: Option<KeyedDigest>,

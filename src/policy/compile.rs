@@ -1,35 +1,40 @@
-//! Documents to policies: everything that can be worked out before a catalog is known.
+//! Policies as they are compiled: everything that can be worked out before a catalog is known.
 //!
 //! The order of files and of rules within them changes nothing: whatever could depend on it is
-//! sorted or refused here.
+//! sorted or refused.
 
 use std::{
-    collections::{HashMap, HashSet},
+    collections::{BTreeMap, HashMap},
     sync::Arc,
     time::Duration,
 };
 
-use sha2::{Digest, Sha256};
-
 use super::{
-    Family,
-    decide::Set,
+    Family, Library,
     document::{
-        Directory, Document, Globs, ItemClass, LimitRule, RiskSet, Rule, Scope, UpstreamClasses,
+        Directory, Employee, Injected, ItemClass, LimitRule, Override, Pin, QuotaRule, Rule,
+        Screen, UpstreamClasses,
     },
+    scope::{RoleBook, ScopeRules},
+    set::Set,
+    uri::expands,
 };
 use crate::{
     fault::{Fault, FaultCode, Faults, Source, Span},
+    json,
     model::{
-        caller::{CallerId, EmployeeId, TenantId},
+        caller::{EmployeeId, Roles, TenantId},
         server::{IdempotencyMode, Risk},
     },
-    yaml,
 };
 
 /// The policies in force, whatever the catalog holds.
 #[derive(Debug, Clone)]
-pub struct Policies(pub(super) Arc<Compiled>);
+pub struct Policies {
+    pub(super) enforced: Arc<Compiled>,
+    /// What all files together would say, where some are only to be looked at.
+    pub(super) shadow: Option<Arc<Compiled>>,
+}
 
 /// A file of the policy folder.
 #[derive(Debug, Clone)]
@@ -55,43 +60,35 @@ pub struct ItemPolicy {
     pub risk: Risk,
     /// Somebody has said what it may do; otherwise it is hidden whatever the rules.
     pub classified: bool,
+    /// What a call costs, in the units of quotas.
+    pub cost: u32,
+    pub pin: Pin,
     /// Instead of the upstream's.
     pub timeout: Option<Duration>,
     /// Instead of the upstream's.
     pub max_time: Option<Duration>,
+    /// A call that may have run can be sent again.
+    pub retry_safe: bool,
     pub idempotency: IdempotencyMode,
     /// The argument that carries the key, if the tool has one of its own.
     pub idempotency_argument: Option<Arc<str>>,
+    /// The upstream honours our key.
+    pub upstream_idempotent: bool,
+    /// Arguments that the gateway sets.
+    pub inject: Option<Arc<[Injected]>>,
+    pub screen: Option<Screen>,
+    /// What is published instead of what the upstream says.
+    pub published: Option<Arc<Override>>,
 }
 
 #[derive(Debug)]
 pub(super) struct Compiled {
     pub revision: Arc<str>,
-    pub rules: Vec<Arc<Rule>>,
-    /// The selector of each rule.
-    pub selector_of: Vec<usize>,
-    pub selectors: Vec<Selector>,
-    pub platform: ScopeRules,
-    /// Of tenants that have rules of their own.
-    pub tenants: HashMap<TenantId, ScopeRules>,
-    pub upstreams: HashMap<Arc<str>, Classes>,
-    pub limits: Vec<Arc<LimitRule>>,
+    pub platform: Arc<ScopeRules>,
+    /// Of tenants that have a file of their own.
+    pub tenants: BTreeMap<TenantId, Arc<ScopeRules>>,
+    pub upstreams: Arc<HashMap<Arc<str>, Classes>>,
     pub directory: Arc<Directory>,
-}
-
-/// The rules of one scope.
-#[derive(Debug, Default)]
-pub(super) struct ScopeRules {
-    pub rules: Vec<usize>,
-    /// Callers that some rule names; to all others these rules are alike.
-    pub callers: HashSet<CallerId>,
-}
-
-/// What a rule is about. Rules that say the same share one.
-#[derive(Debug)]
-pub(super) struct Selector {
-    pub globs: Globs,
-    pub risk: Option<RiskSet>,
 }
 
 /// What is said of an upstream's tools, prompts and resources.
@@ -108,81 +105,141 @@ pub(super) struct Classes {
 impl Policies {
     /// Policies that allow nothing.
     pub fn none() -> Self {
-        Self(Arc::new(Compiler::default().finish(revision(&[]))))
+        let (policies, _) = Self::compile(Vec::new());
+        // Nothing is wrong with no file.
+        policies.unwrap_or_else(|| Self { enforced: Arc::default(), shadow: None })
     }
 
     /// Compiles files. There are policies unless there is an error; warnings come beside them.
-    pub fn compile(mut files: Vec<PolicyFile>) -> (Option<Self>, Vec<Fault>) {
-        files.sort_by(|a, b| a.path.cmp(&b.path));
-        let mut faults = Faults::new();
-        let mut compiler = Compiler::default();
-        for file in &files {
-            match yaml::parse(&file.source) {
-                Ok(documents) => {
-                    for node in &documents {
-                        if let Some(document) = Document::read(node, &mut faults) {
-                            compiler.add(document, &mut faults);
-                        }
-                    }
-                }
-                Err(fault) => faults.extend([fault]),
-            }
-        }
-        compiler.check(&mut faults);
-        let compiled =
-            (!faults.has_errors()).then(|| Self(Arc::new(compiler.finish(revision(&files)))));
-        (compiled, faults.into_sorted())
+    pub fn compile(files: Vec<PolicyFile>) -> (Option<Self>, Vec<Fault>) {
+        Library::default().compile(files)
     }
 
     /// The first 12 hex digits of the digest over the files.
     pub fn revision(&self) -> &Arc<str> {
-        &self.0.revision
+        &self.enforced.revision
     }
 
-    /// Every rule, by scope and id.
-    pub fn rules(&self) -> &[Arc<Rule>] {
-        &self.0.rules
+    /// Whether some files are only to be looked at.
+    pub fn has_shadow(&self) -> bool {
+        self.shadow.is_some()
     }
 
-    /// Every limit, by scope and id.
-    pub fn limits(&self) -> &[Arc<LimitRule>] {
-        &self.0.limits
+    /// Every rule in force, by scope and id.
+    pub fn rules(&self) -> impl Iterator<Item = &Arc<Rule>> {
+        self.enforced.rules()
+    }
+
+    /// Whether a rule looks at arguments.
+    pub fn has_conditions(&self) -> bool {
+        self.rules().any(|rule| !rule.when.is_empty())
+    }
+
+    /// Every limit in force, by scope and id.
+    pub fn limits(&self) -> impl Iterator<Item = &Arc<LimitRule>> {
+        self.enforced.limits()
+    }
+
+    /// Every quota in force, by scope and id.
+    pub fn quotas(&self) -> impl Iterator<Item = &Arc<QuotaRule>> {
+        self.enforced.scopes().flat_map(|scope| &scope.quotas)
+    }
+
+    /// The tenants that have rules of their own.
+    pub fn tenants(&self) -> impl Iterator<Item = &TenantId> {
+        self.enforced.tenants.keys()
     }
 
     pub fn directory(&self) -> &Arc<Directory> {
-        &self.0.directory
+        &self.enforced.directory
+    }
+
+    /// The roles that the claims of a token, a JSON object, give an employee of a tenant.
+    pub fn roles_from_claims(&self, tenant: &TenantId, claims: json::Value<'_>) -> Roles {
+        self.enforced.roles_of(tenant).given_by(claims)
+    }
+
+    /// Roles, and all that come with them in a tenant. What a view sees is worked out from these;
+    /// whoever asks it need not call this.
+    pub fn with_included(&self, tenant: &TenantId, roles: &Roles) -> Roles {
+        self.enforced.roles_of(tenant).with_included(roles)
     }
 
     /// What the files say of something in the catalog.
     pub fn item(&self, subject: Subject<'_>) -> ItemPolicy {
-        self.0.item(subject)
+        self.enforced.item(subject)
     }
 
     /// Applies the policies to a catalog. An item's index is its place in `subjects`.
     pub fn bind(&self, subjects: &[Subject<'_>]) -> Set {
-        Set::new(self.0.clone(), subjects)
+        Set::new(self.enforced.clone(), self.shadow.clone(), subjects)
+    }
+}
+
+// === impl Compiled ===
+
+impl Default for Compiled {
+    fn default() -> Self {
+        Self {
+            revision: "".into(),
+            platform: Arc::default(),
+            tenants: BTreeMap::new(),
+            upstreams: Arc::default(),
+            directory: Arc::default(),
+        }
     }
 }
 
 impl Compiled {
+    /// The platform's, then each tenant's.
+    pub fn scopes(&self) -> impl Iterator<Item = &Arc<ScopeRules>> {
+        [&self.platform].into_iter().chain(self.tenants.values())
+    }
+
+    pub fn rules(&self) -> impl Iterator<Item = &Arc<Rule>> {
+        self.scopes().flat_map(|scope| &scope.rules)
+    }
+
+    pub fn limits(&self) -> impl Iterator<Item = &Arc<LimitRule>> {
+        self.scopes().flat_map(|scope| &scope.limits)
+    }
+
+    pub fn roles_of(&self, tenant: &TenantId) -> RoleBook<'_> {
+        let own = self.tenants.get(tenant).map(|own| &**own);
+        RoleBook { platform: &self.platform, own }
+    }
+
+    /// What is said of an item: by its name, or else by the upstream's default. A resource may
+    /// also come from a template that is classified; of several the worst counts.
     pub fn item(&self, subject: Subject<'_>) -> ItemPolicy {
-        self.upstreams.get(subject.upstream).map_or_else(
-            ItemPolicy::unclassified,
-            |classes| match (classes.of(subject.family).get(subject.name), &classes.default) {
-                (Some(class), default) => ItemPolicy::new(&class.over(default.as_ref())),
-                (None, Some(default)) => ItemPolicy::new(default),
-                (None, None) => ItemPolicy::unclassified(),
-            },
-        )
+        let Some(classes) = self.upstreams.get(subject.upstream) else {
+            return ItemPolicy::unclassified();
+        };
+        let own = classes.of(subject.family);
+        let class = match own.get(subject.name) {
+            None if subject.family == Family::Resources => {
+                let templates = own.iter().filter(|(name, _)| name.contains('{'));
+                let fitting = templates.filter(|(name, _)| expands(name, subject.name));
+                // What has no risk of its own is hidden, which is worse than any.
+                let key = |(name, class): &(&Arc<str>, &ItemClass)| {
+                    let risk = class.over(classes.default.as_ref()).risk;
+                    (risk.is_none(), risk, Arc::clone(name))
+                };
+                fitting.max_by_key(key).map(|(_, class)| class)
+            }
+            class => class,
+        };
+        match (class, &classes.default) {
+            (Some(class), default) => ItemPolicy::new(&class.over(default.as_ref())),
+            (None, Some(default)) => ItemPolicy::new(default),
+            (None, None) => ItemPolicy::unclassified(),
+        }
     }
 }
 
-impl<'a> Subject<'a> {
-    /// `upstream/name`.
-    pub fn full(&self) -> String {
-        format!("{}/{}", self.upstream, self.name)
-    }
+// === impl Subject ===
 
+impl<'a> Subject<'a> {
     pub fn tool(upstream: &'a str, name: &'a str) -> Self {
         Self { family: Family::Tools, upstream, name }
     }
@@ -195,17 +252,31 @@ impl<'a> Subject<'a> {
     pub fn resource(upstream: &'a str, uri: &'a str) -> Self {
         Self { family: Family::Resources, upstream, name: uri }
     }
+
+    /// `upstream/name`.
+    pub fn full(&self) -> String {
+        format!("{}/{}", self.upstream, self.name)
+    }
 }
+
+// === impl ItemPolicy ===
 
 impl ItemPolicy {
     fn unclassified() -> Self {
         Self {
             risk: Risk::WriteHigh,
             classified: false,
+            cost: 1,
+            pin: Pin::FirstUse,
             timeout: None,
             max_time: None,
+            retry_safe: false,
             idempotency: IdempotencyMode::Required,
             idempotency_argument: None,
+            upstream_idempotent: false,
+            inject: None,
+            screen: None,
+            published: None,
         }
     }
 
@@ -216,66 +287,33 @@ impl ItemPolicy {
         Self {
             risk,
             classified: class.risk.is_some(),
+            cost: class.cost.unwrap_or(1),
+            pin: class.pin.unwrap_or(Pin::FirstUse),
             timeout: class.timeout.as_ref().map(|time| time.value),
             max_time: class.max_time.as_ref().map(|time| time.value),
+            retry_safe: class.retry_safe.unwrap_or(false),
             idempotency: class.idempotency.as_ref().map_or(usual, |mode| mode.value),
             idempotency_argument: class.idempotency_argument.clone(),
+            upstream_idempotent: class.upstream_idempotent.unwrap_or(false),
+            inject: class.inject.clone(),
+            screen: class.screen,
+            published: class.published.clone(),
         }
     }
 }
 
-/// The digest of the files, each with its path: the same files, the same revision.
-fn revision(files: &[PolicyFile]) -> Arc<str> {
-    let mut digest = Sha256::new_with_prefix(b"hangu.policy.v1");
-    for file in files {
-        for part in [&file.path, &file.source.text] {
-            digest.update((part.len() as u64).to_be_bytes());
-            digest.update(part);
-        }
-    }
-    digest.finalize().iter().take(6).map(|byte| format!("{byte:02x}")).collect::<String>().into()
-}
+// === impl Classes ===
 
-/// Gathers documents.
-#[derive(Default)]
-struct Compiler {
-    rules: Vec<Arc<Rule>>,
-    limits: Vec<Arc<LimitRule>>,
-    upstreams: HashMap<Arc<str>, Classes>,
-    directory: Directory,
-}
-
-impl Compiler {
-    fn add(&mut self, document: Document, faults: &mut Faults) {
-        match document {
-            Document::Policy(policy) => {
-                self.rules.extend(policy.rules.into_iter().map(Arc::new));
-                self.limits.extend(policy.limits.into_iter().map(Arc::new));
-            }
-            Document::Tools(upstreams) => {
-                upstreams.into_iter().for_each(|tools| self.add_classes(tools, faults));
-            }
-            Document::Directory(employees) => {
-                for employee in employees {
-                    match self.directory.employees.get(&employee.id) {
-                        Some(first) => {
-                            let message = format!("employee `{}` is here twice", employee.id);
-                            let fault = faults.add(FaultCode::EmployeeTwice, &employee.at, message);
-                            fault.relate(&first.at, "here the first time");
-                        }
-                        None => {
-                            self.directory.employees.insert(employee.id.clone(), employee);
-                        }
-                    }
-                }
-            }
-        }
-    }
-
-    fn add_classes(&mut self, tools: UpstreamClasses, faults: &mut Faults) {
-        let upstream = tools.upstream;
-        let classes = self.upstreams.entry(upstream.shared()).or_insert_with(|| Classes {
-            at: tools.at,
+impl Classes {
+    /// Adds what a document says of an upstream.
+    pub fn add(
+        upstreams: &mut HashMap<Arc<str>, Classes>,
+        said: &UpstreamClasses,
+        faults: &mut Faults,
+    ) {
+        let upstream = &said.upstream;
+        let classes = upstreams.entry(upstream.shared()).or_insert_with(|| Classes {
+            at: said.at.clone(),
             default: None,
             items: Default::default(),
         });
@@ -283,122 +321,34 @@ impl Compiler {
             let fault = faults.add(FaultCode::ClassifiedTwice, at, what);
             fault.relate(first, "here the first time");
         };
-        if let Some(default) = tools.default {
-            match &classes.default {
-                Some(first) => {
-                    let what = format!("the `default` of `{upstream}` is given twice");
-                    twice(what, &default.at, &first.at);
-                }
-                None => classes.default = Some(default),
+        match (&said.default, &classes.default) {
+            (Some(default), Some(first)) => {
+                let what = format!("the `default` of `{upstream}` is given twice");
+                twice(what, &default.at, &first.at);
             }
+            (Some(default), None) => classes.default = Some(default.clone()),
+            (None, _) => {}
         }
-        for (family, name, class) in tools.items {
-            let known = &mut classes.items[family as usize]; // one for each family
-            match known.get(&name) {
+        for (family, name, class) in &said.items {
+            let known = &mut classes.items[*family as usize]; // one for each family
+            match known.get(name) {
                 Some(first) => {
                     let what = format!("`{upstream}/{name}` is classified twice");
                     twice(what, &class.at, &first.at);
                 }
                 None => {
-                    known.insert(name, class);
+                    known.insert(name.clone(), class.clone());
                 }
             }
         }
     }
 
-    /// Looks for what no single document can know.
-    fn check(&mut self, faults: &mut Faults) {
-        // By scope and id, and not by where they were read.
-        self.rules.sort_by(|a, b| (&a.scope, &a.id).cmp(&(&b.scope, &b.id)));
-        self.limits.sort_by(|a, b| (&a.scope, &a.id).cmp(&(&b.scope, &b.id)));
-        let rules = self.rules.iter().map(|rule| (&rule.scope, &rule.id, &rule.at));
-        repeated_ids("rule", rules, faults);
-        let limits = self.limits.iter().map(|limit| (&limit.scope, &limit.id, &limit.at));
-        repeated_ids("limit", limits, faults);
-        self.upstreams.values().for_each(|classes| classes.check_times(faults));
-    }
-
-    fn finish(self, revision: Arc<str>) -> Compiled {
-        let mut selectors = Vec::new();
-        let mut known = HashMap::new();
-        let mut selector_of = Vec::with_capacity(self.rules.len());
-        let mut platform = ScopeRules::default();
-        let mut tenants: HashMap<TenantId, ScopeRules> = HashMap::new();
-        for (index, rule) in self.rules.iter().enumerate() {
-            let selector = Selector { globs: rule.globs.clone(), risk: rule.risk };
-            let next = selectors.len();
-            let number = *known.entry(selector.key()).or_insert(next);
-            if number == next {
-                selectors.push(selector);
-            }
-            selector_of.push(number);
-            let scope = match &rule.scope {
-                Scope::Platform => &mut platform,
-                Scope::Tenant(tenant) => tenants.entry(tenant.clone()).or_default(),
-            };
-            scope.rules.push(index);
-            let callers = rule.callers.iter().flatten().map(|caller| caller.value.clone());
-            scope.callers.extend(callers);
-        }
-        Compiled {
-            revision,
-            rules: self.rules,
-            selector_of,
-            selectors,
-            platform,
-            tenants,
-            upstreams: self.upstreams,
-            limits: self.limits,
-            directory: Arc::new(self.directory),
-        }
-    }
-}
-
-/// An id is told in records and headers, so no tenant may see one twice: not within a scope, and
-/// not in its own scope and the platform's.
-fn repeated_ids<'a>(
-    what: &str,
-    things: impl Iterator<Item = (&'a Scope, &'a Arc<str>, &'a Span)>,
-    faults: &mut Faults,
-) {
-    // The platform's come first.
-    let mut seen: HashMap<(&Scope, &str), &Span> = HashMap::new();
-    for (scope, id, at) in things {
-        let first = seen.get(&(scope, &**id)).or_else(|| seen.get(&(&Scope::Platform, &**id)));
-        match first {
-            Some(first) => {
-                let message = format!("{what} `{id}` is here twice");
-                let fault = faults.add(FaultCode::DuplicateId, at, message);
-                fault.relate(first, "here the first time");
-            }
-            None => {
-                seen.insert((scope, id), at);
-            }
-        }
-    }
-}
-
-impl Selector {
-    fn key(&self) -> (Vec<(Family, String)>, Option<RiskSet>) {
-        let globs = self.globs.iter().map(|(family, glob)| (family, glob.as_str().to_owned()));
-        let mut globs: Vec<_> = globs.collect();
-        globs.sort();
-        globs.dedup();
-        (globs, self.risk)
-    }
-
-    pub fn matches(&self, family: Family, full: &str, risk: Risk) -> bool {
-        self.risk.is_none_or(|risks| risks.contains(risk)) && self.globs.matches(family, full)
-    }
-}
-
-impl Classes {
     pub fn of(&self, family: Family) -> &HashMap<Arc<str>, ItemClass> {
         &self.items[family as usize] // one for each family
     }
 
     /// An item's time may contradict the one it takes from the default.
-    fn check_times(&self, faults: &mut Faults) {
+    pub fn check_times(&self, faults: &mut Faults) {
         for class in self.items.iter().flat_map(HashMap::values) {
             let whole = class.over(self.default.as_ref());
             let (Some(timeout), Some(max_time)) = (&whole.timeout, &whole.max_time) else {
@@ -415,8 +365,10 @@ impl Classes {
     }
 }
 
+// === impl Directory ===
+
 impl Directory {
-    pub fn find(&self, id: &EmployeeId) -> Option<&super::document::Employee> {
-        self.employees.get(id)
+    pub fn find(&self, id: &EmployeeId) -> Option<&Employee> {
+        self.employees.get(id).map(|employee| &**employee)
     }
 }

@@ -4,6 +4,11 @@
 //! lower case differ. Most globs know `*` alone, and are compared piece by piece; an expression is
 //! compiled for the others only.
 
+use std::{
+    hash::{Hash, Hasher},
+    sync::{Arc, OnceLock},
+};
+
 use globset::{GlobBuilder, GlobMatcher};
 
 use crate::{
@@ -11,62 +16,108 @@ use crate::{
     yaml::{FromNode, Node, parsed},
 };
 
-/// A glob as it was written, ready to be asked.
+/// A glob where it stands in a file.
 #[derive(Debug, Clone)]
 pub struct ItemGlob {
     pub at: Span,
+    /// Files that say the same share one.
+    pub(super) glob: Arc<Glob>,
+}
+
+/// A glob as it was written, ready to be asked.
+#[derive(Debug)]
+pub(super) struct Glob {
     text: Box<str>,
     pattern: Pattern,
     upstream: Pattern,
 }
 
-#[derive(Debug, Clone)]
+/// A glob over one text, such as an argument.
+#[derive(Debug)]
+pub struct TextGlob {
+    text: Box<str>,
+    pattern: Pattern,
+}
+
+#[derive(Debug)]
 enum Pattern {
     Any,
     Exactly(Box<str>),
     /// What stands before, between and behind the `*`s: at least two pieces.
     Pieces(Box<[Box<str>]>),
-    Expression(Box<GlobMatcher>),
+    Expression(Box<Expression>),
+}
+
+/// Checked when it is read, compiled when it is first asked.
+#[derive(Debug)]
+struct Expression {
+    glob: globset::Glob,
+    matcher: OnceLock<GlobMatcher>,
 }
 
 impl ItemGlob {
     /// Reads a glob; the error goes on after "`text` ".
     pub fn parse(text: &str, at: &Span) -> Result<Self, String> {
+        Ok(Self { at: at.clone(), glob: Arc::new(Glob::parse(text)?) })
+    }
+
+    pub fn as_str(&self) -> &str {
+        &self.glob.text
+    }
+
+    /// `full` is `upstream/name`.
+    pub fn matches(&self, full: &str) -> bool {
+        self.glob.matches(full)
+    }
+
+    /// Whether what stands before the slash matches this upstream.
+    pub fn matches_upstream(&self, upstream: &str) -> bool {
+        self.glob.upstream.matches(upstream)
+    }
+
+    /// Whether it names one thing alone.
+    pub fn is_exact(&self) -> bool {
+        matches!(self.glob.pattern, Pattern::Exactly(_))
+    }
+
+    /// Whether it surely matches all that `other` matches.
+    pub fn covers(&self, other: &ItemGlob) -> bool {
+        self.glob.covers(&other.glob)
+    }
+
+    /// The upstream, where the glob names exactly one.
+    pub fn only_upstream(&self) -> Option<&str> {
+        match &self.glob.upstream {
+            Pattern::Exactly(name) => Some(name),
+            _ => None,
+        }
+    }
+}
+
+impl Glob {
+    fn parse(text: &str) -> Result<Self, String> {
         let Some((upstream, name)) = text.split_once('/') else {
             return Err("names no upstream: a glob is `upstream/name`".to_owned());
         };
         if upstream.is_empty() || name.is_empty() {
             return Err("is no glob: it is `upstream/name`, and `*` stands for any".to_owned());
         }
+        // Every full name has a slash in it.
+        let everything = matches!(text, "*/*");
         Ok(Self {
-            at: at.clone(),
             text: text.into(),
-            pattern: Pattern::new(text)?,
+            pattern: if everything { Pattern::Any } else { Pattern::new(text)? },
             upstream: Pattern::new(upstream)?,
         })
     }
 
-    pub fn as_str(&self) -> &str {
-        &self.text
-    }
-
-    /// `full` is `upstream/name`.
+    /// Also what is spelled like the glob: a resource template has braces in its name.
     pub fn matches(&self, full: &str) -> bool {
         self.pattern.matches(full)
+            || (matches!(self.pattern, Pattern::Expression(_)) && *self.text == *full)
     }
 
-    /// Whether what stands before the slash matches this upstream.
-    pub fn matches_upstream(&self, upstream: &str) -> bool {
-        self.upstream.matches(upstream)
-    }
-
-    /// Whether it names one thing alone.
-    pub fn is_exact(&self) -> bool {
-        matches!(self.pattern, Pattern::Exactly(_))
-    }
-
-    /// Whether it surely matches all that `other` matches.
-    pub fn covers(&self, other: &ItemGlob) -> bool {
+    fn covers(&self, other: &Glob) -> bool {
         if self.text == other.text {
             return true;
         }
@@ -85,7 +136,7 @@ impl ItemGlob {
     }
 
     /// What stands before its first wildcard, and so at the beginning of all that it matches.
-    fn plain_beginning(&self) -> &str {
+    pub fn plain_beginning(&self) -> &str {
         self.text.split(WILD).next().unwrap_or_default()
     }
 
@@ -94,13 +145,39 @@ impl ItemGlob {
     fn plain_end(&self) -> &str {
         self.text.rsplit(WILD).next().unwrap_or_default()
     }
+}
 
-    /// The upstream, where the glob names exactly one.
-    pub fn only_upstream(&self) -> Option<&str> {
-        match &self.upstream {
-            Pattern::Exactly(name) => Some(name),
-            _ => None,
+impl TextGlob {
+    /// Reads a glob; the error goes on after "`text` ".
+    pub fn parse(text: &str) -> Result<Self, String> {
+        if text.is_empty() {
+            return Err("matches nothing but an empty text".to_owned());
         }
+        Ok(Self { text: text.into(), pattern: Pattern::new(text)? })
+    }
+
+    pub fn as_str(&self) -> &str {
+        &self.text
+    }
+
+    pub fn matches(&self, text: &str) -> bool {
+        self.pattern.matches(text)
+    }
+}
+
+// Globs are the same if they are written the same.
+
+impl PartialEq for Glob {
+    fn eq(&self, other: &Self) -> bool {
+        self.text == other.text
+    }
+}
+
+impl Eq for Glob {}
+
+impl Hash for Glob {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.text.hash(state);
     }
 }
 
@@ -110,13 +187,18 @@ impl FromNode for ItemGlob {
     }
 }
 
+/// The longest glob, in bytes: a URI and its upstream. One of this size surely compiles.
+const MAX_GLOB: usize = 2_304;
+
 /// What makes a glob more than a name.
 const WILD: [char; 7] = ['*', '?', '[', ']', '{', '}', '\\'];
 
 impl Pattern {
     fn new(text: &str) -> Result<Self, String> {
-        // Every full name has a slash in it.
-        if text == "*" || text == "*/*" {
+        if text.len() > MAX_GLOB {
+            return Err(format!("is longer than {MAX_GLOB} bytes"));
+        }
+        if text == "*" {
             return Ok(Pattern::Any);
         }
         if !text.contains(WILD) {
@@ -130,7 +212,7 @@ impl Pattern {
             .backslash_escape(true)
             .build()
             .map_err(|error| format!("is no glob: {}", error.kind()))?;
-        Ok(Pattern::Expression(Box::new(glob.compile_matcher())))
+        Ok(Pattern::Expression(Box::new(Expression { glob, matcher: OnceLock::new() })))
     }
 
     fn matches(&self, text: &str) -> bool {
@@ -138,7 +220,9 @@ impl Pattern {
             Pattern::Any => true,
             Pattern::Exactly(name) => **name == *text,
             Pattern::Pieces(pieces) => matches_pieces(pieces, text),
-            Pattern::Expression(glob) => glob.is_match(text),
+            Pattern::Expression(expression) => {
+                expression.matcher.get_or_init(|| expression.glob.compile_matcher()).is_match(text)
+            }
         }
     }
 }
@@ -186,6 +270,7 @@ mod tests {
             ("crm/a*a", &["crm/aa", "crm/aba"], &["crm/a"]),
             ("crm/*ab*ab*", &["crm/abab", "crm/xabyabz"], &["crm/ab", "crm/aab"]),
             ("crm/**b", &["crm/b", "crm/ab"], &["crm/a"]),
+            ("crm/x:{id}", &["crm/x:{id}", "crm/x:id"], &["crm/x:1"]),
         ] {
             let glob = glob(text).unwrap();
             for hit in hits {
@@ -229,6 +314,7 @@ mod tests {
             ("*/[ab]", "*/[ab]", true),
             ("*/[ab]", "*/a", false),
             ("*/[ab]", "crm/a", true),
+            ("*/*", "crm/[a]", true),
         ] {
             let (wide, narrow) = (glob(wide).unwrap(), glob(narrow).unwrap());
             assert_eq!(wide.covers(&narrow), expected, "{wide:?} {narrow:?}");

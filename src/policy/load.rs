@@ -1,12 +1,14 @@
 //! The policy folder: every `*.yaml` below it.
 
 use std::{
+    collections::HashMap,
     fs, io,
     path::{Path, PathBuf},
     sync::Arc,
+    time::{Duration, SystemTime},
 };
 
-use super::{Policies, PolicyFile};
+use super::{Library, Policies, PolicyFile};
 use crate::fault::{Fault, FaultCode, Faults, Severity, Source, Span};
 
 /// How deep folders are looked into. A link that leads back up ends here.
@@ -33,21 +35,97 @@ impl Policies {
 
     /// Loads a folder and tells everything about it.
     pub fn look(folder: &Path) -> Loaded {
+        Library::default().look(folder)
+    }
+}
+
+impl Library {
+    /// Loads a folder and tells everything about it. A file that has not changed since the last
+    /// time is not read again.
+    pub fn look(&mut self, folder: &Path) -> Loaded {
         let mut faults = Faults::new();
-        let mut paths = Vec::new();
-        walk(folder, 0, &mut paths, &mut faults);
-        paths.sort();
-        let files: Vec<PolicyFile> =
-            paths.iter().filter_map(|path| read(folder, path, &mut faults)).collect();
+        let files = self.folder.read(folder, &mut faults);
         let count = files.len();
-        let (policies, found) = Policies::compile(files);
+        let (policies, found) = self.compile(files);
         faults.extend(found);
         let policies = policies.filter(|_| !faults.has_errors());
         Loaded { policies, faults: faults.into_sorted(), files: count }
     }
 }
 
-fn walk(folder: &Path, depth: usize, paths: &mut Vec<PathBuf>, faults: &mut Faults) {
+// === impl Folder ===
+
+/// What was read of a folder.
+#[derive(Debug, Default)]
+pub(super) struct Folder {
+    known: HashMap<PathBuf, (Stamp, Arc<Source>)>,
+    /// When the youngest of the files was changed, as the file system tells time.
+    youngest: Option<SystemTime>,
+}
+
+/// By what a change of a file shows.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Stamp {
+    changed: Option<SystemTime>,
+    modified: Option<SystemTime>,
+    length: u64,
+    place: (u64, u64),
+}
+
+/// A file system's time may stand still for so long: a file that was changed as late as the
+/// youngest could have been changed again since it was read, and show the same stamp.
+const TICK: Duration = Duration::from_secs(2);
+
+impl Folder {
+    fn read(&mut self, folder: &Path, faults: &mut Faults) -> Vec<PolicyFile> {
+        let mut paths = Vec::new();
+        walk(folder, 0, &mut paths, faults);
+        paths.sort_by(|(a, _), (b, _)| a.cmp(b));
+        let settled = |stamp: &Stamp| {
+            let until = stamp.changed.and_then(|changed| changed.checked_add(TICK));
+            until.zip(self.youngest).is_some_and(|(until, youngest)| until < youngest)
+        };
+        let mut known = HashMap::with_capacity(paths.len());
+        let mut files = Vec::with_capacity(paths.len());
+        for (path, stamp) in paths {
+            let source = match self.known.get(&path) {
+                Some((before, source)) if *before == stamp && settled(&stamp) => source.clone(),
+                _ => match read(&path, faults) {
+                    Some(source) => source,
+                    None => continue,
+                },
+            };
+            let inside = path.strip_prefix(folder).unwrap_or(&path);
+            let parts: Vec<_> = inside.iter().map(|part| part.to_string_lossy()).collect();
+            files.push(PolicyFile { path: parts.join("/"), source: source.clone() });
+            known.insert(path, (stamp, source));
+        }
+        self.youngest = known.values().filter_map(|(stamp, _)| stamp.changed).max();
+        self.known = known;
+        files
+    }
+}
+
+impl Stamp {
+    #[cfg(unix)]
+    fn of(meta: &fs::Metadata) -> Self {
+        use std::os::unix::fs::MetadataExt;
+        let seconds = u64::try_from(meta.ctime()).ok();
+        let nanos = u32::try_from(meta.ctime_nsec()).unwrap_or(0);
+        let changed =
+            seconds.and_then(|s| SystemTime::UNIX_EPOCH.checked_add(Duration::new(s, nanos)));
+        let modified = meta.modified().ok();
+        Self { changed, modified, length: meta.len(), place: (meta.dev(), meta.ino()) }
+    }
+
+    #[cfg(not(unix))]
+    fn of(meta: &fs::Metadata) -> Self {
+        let modified = meta.modified().ok();
+        Self { changed: modified, modified, length: meta.len(), place: (0, 0) }
+    }
+}
+
+fn walk(folder: &Path, depth: usize, paths: &mut Vec<(PathBuf, Stamp)>, faults: &mut Faults) {
     let entries = match fs::read_dir(folder) {
         Ok(entries) => entries,
         Err(error) => return unreadable(folder, &error, faults),
@@ -69,7 +147,7 @@ fn walk(folder: &Path, depth: usize, paths: &mut Vec<PathBuf>, faults: &mut Faul
                 let message = format!("folders below {MAX_DEPTH} levels are not looked into");
                 faults.add(FaultCode::Unreadable, &at(&path), message);
             }
-            Ok(_) if name.ends_with(".yaml") => paths.push(path),
+            Ok(meta) if name.ends_with(".yaml") => paths.push((path, Stamp::of(&meta))),
             Ok(_) if name.ends_with(".yml") => {
                 let message = "this file is not read: policy files end in `.yaml`";
                 faults.add(FaultCode::IgnoredFile, &at(&path), message);
@@ -80,14 +158,9 @@ fn walk(folder: &Path, depth: usize, paths: &mut Vec<PathBuf>, faults: &mut Faul
     }
 }
 
-fn read(folder: &Path, path: &Path, faults: &mut Faults) -> Option<PolicyFile> {
+fn read(path: &Path, faults: &mut Faults) -> Option<Arc<Source>> {
     match fs::read_to_string(path) {
-        Ok(text) => {
-            let inside = path.strip_prefix(folder).unwrap_or(path);
-            let parts: Vec<_> = inside.iter().map(|part| part.to_string_lossy()).collect();
-            let source = Arc::new(Source { name: path.display().to_string(), text });
-            Some(PolicyFile { path: parts.join("/"), source })
-        }
+        Ok(text) => Some(Arc::new(Source { name: path.display().to_string(), text })),
         Err(error) => {
             unreadable(path, &error, faults);
             None

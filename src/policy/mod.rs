@@ -6,14 +6,21 @@
 //! request or a clock.
 
 mod bits;
+mod bound;
 mod compile;
-mod decide;
 mod document;
+mod explain;
 mod glob;
+mod library;
 mod lint;
 mod load;
+mod names;
+mod predicate;
+mod scope;
+mod set;
 mod shipped;
 mod uri;
+mod view;
 
 use std::sync::Arc;
 
@@ -21,14 +28,20 @@ use crate::model::exchange::DecisionKind;
 
 pub use bits::BitSet;
 pub use compile::{ItemPolicy, Policies, PolicyFile, Subject};
-pub use decide::{Decision, Set, View};
 pub use document::{
-    Directory, Effect, Employee, Globs, LimitKey, LimitKind, LimitRule, Reach, RiskSet, Rule, Scope,
+    Action, Approval, Approvers, Directory, Effect, Employee, Globs, Injected, InjectedSource,
+    Language, LimitKey, LimitKind, LimitRule, Override, Parameter, Pin, QuotaRule, Reach, RiskSet,
+    RoleRule, Rollout, Rule, Scope, Screen, Step, StoreDown, Window,
 };
+pub use explain::{Explanation, Told, Verdict};
 pub use glob::ItemGlob;
+pub use library::Library;
 pub use lint::{KnownCaller, Surroundings};
 pub use load::Loaded;
+pub use predicate::{Pointer, Predicate, Scalar, Test};
+pub use set::Set;
 pub use shipped::shipped;
+pub use view::{Decision, NotMeant, View};
 
 /// What rules are about. All three share one space of indices.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -84,7 +97,9 @@ pub enum Reason {
     /// No rule allows it.
     DefaultDeny,
     RuleDeny,
-    /// Nobody has said what the tool may do.
+    /// A rule asks somebody first.
+    RuleApproval,
+    /// Nobody has said what it may do.
     Unclassified,
 }
 
@@ -94,6 +109,7 @@ impl Reason {
             Reason::RuleAllow => "rule_allow",
             Reason::DefaultDeny => "default_deny",
             Reason::RuleDeny => "rule_deny",
+            Reason::RuleApproval => "rule_approval",
             Reason::Unclassified => "unclassified",
         }
     }
@@ -102,14 +118,17 @@ impl Reason {
 /// Proof that policy lets something through. Only a [`View`] can make one:
 ///
 /// ```compile_fail,E0451
-/// fn forge(view: std::sync::Arc<hangu::policy::View>) -> hangu::policy::Permit {
-///     hangu::policy::Permit { view, target: todo!() }
+/// fn forge(permit: hangu::policy::Permit) -> hangu::policy::Permit {
+///     hangu::policy::Permit { by: 0, ..permit }
 /// }
 /// ```
 #[derive(Debug, Clone)]
 pub struct Permit {
     view: Arc<View>,
     target: Target,
+    /// The place of the rule that allows it.
+    by: usize,
+    asks: Box<[Arc<Rule>]>,
 }
 
 /// What is permitted.
@@ -119,7 +138,7 @@ enum Target {
     Listing,
     Item(ItemIndex),
     /// A resource that is in no catalog.
-    Uri(Arc<decide::Uncatalogued>),
+    Uri(Arc<view::Uncatalogued>),
 }
 
 impl Permit {
@@ -145,24 +164,53 @@ impl Permit {
         &self.view
     }
 
-    /// The decision that this permit stands for.
-    pub fn decision(&self) -> Option<Decision<'_>> {
-        match &self.target {
+    /// The rule that allows it; `None` for what names no item.
+    pub fn rule(&self) -> Option<&Arc<Rule>> {
+        match self.target {
             Target::Listing => None,
-            Target::Item(item) => Some(self.view.decide(*item)),
-            Target::Uri(uri) => Some(self.view.decided(uri)),
+            Target::Item(_) | Target::Uri(_) => self.view.allowed_by(self.by),
         }
+    }
+
+    /// The rules whose approval this permit was made for; see [`Pending::held`].
+    pub fn asks(&self) -> &[Arc<Rule>] {
+        &self.asks
     }
 }
 
-/// Policy does not let the call through. To the caller what it names does not exist.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("policy hides it: {}", .reason.as_str())]
+/// A call that may run once somebody has said yes.
+#[derive(Debug, Clone)]
+pub struct Pending(Permit);
+
+impl Pending {
+    /// The rules that ask, each with its [`Approval`]: all must be satisfied.
+    pub fn rules(&self) -> &[Arc<Rule>] {
+        &self.0.asks
+    }
+
+    pub fn item(&self) -> Option<ItemIndex> {
+        self.0.item()
+    }
+
+    /// The permit, for whoever sees to it that nothing leaves before every rule of
+    /// [`Permit::asks`] is satisfied.
+    pub fn held(self) -> Permit {
+        self.0
+    }
+}
+
+/// Policy does not let the call through.
+#[derive(Debug, Clone, thiserror::Error)]
+#[error("policy does not let it through: {}", .reason.as_str())]
 pub struct Refusal {
+    /// Hidden: to the caller what he names does not exist. Denied: he sees it, and may not with
+    /// these arguments. Or it waits for approval.
     pub kind: DecisionKind,
     pub reason: Reason,
-    /// The id of the rule that decided, if one did.
-    pub rule: Option<Arc<str>>,
+    /// The rule that decided, if one did.
+    pub rule: Option<Arc<Rule>>,
+    /// What can be let through after approval.
+    pub pending: Option<Pending>,
 }
 
 #[cfg(test)]

@@ -195,7 +195,7 @@ where
     )
     .layer(stack);
     // Whose call it is; the key has said which caller may name an employee.
-    let stack = PrincipalLayer::new(e.directory.clone()).layer(stack);
+    let stack = PrincipalLayer::new(e.directory.clone(), e.worlds.clone()).layer(stack);
     let stack = ApiKeyLayer::new(
         e.callers.clone(),
         e.challenges.clone(),

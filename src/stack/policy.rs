@@ -33,7 +33,7 @@ use crate::{
         reply::Reply,
         server::{Risk, UpstreamName},
     },
-    policy::{ItemIndex, View},
+    policy::{Approvers, ItemIndex, Pending, Permit, Reason, Refusal, View},
     registry::{Listing, Tool},
 };
 
@@ -233,13 +233,16 @@ fn decide(call: Call, world: Arc<World>, layer: &PolicyLayer) -> Result<Permitte
         return Err(unknown_tool(&asked.name).with_reason("unknown_tool"));
     };
     let index = ItemIndex::new(tool.index);
-    note(&call, &tool, &view, index);
-    match view.permit(index) {
+    let decided = view.permit_call(index, asked.arguments.as_ref());
+    let shadow = view.shadow_decision(index, asked.arguments.as_ref());
+    note(&call, &tool, &view, &decided);
+    call.exchange.facts().shadow = shadow.map(|shadow| (shadow.kind, shadow.reason.as_str()));
+    match decided {
         Ok(permit) => {
             let tool = Some(tool);
             Ok(Permitted { call, permit, world, tool, asked: None, idempotency_key: None })
         }
-        Err(refusal) => Err(unknown_tool(&asked.name).with_reason(refusal.reason.as_str())),
+        Err(refusal) => Err(refused(&refusal, || unknown_tool(&asked.name))),
     }
 }
 
@@ -254,20 +257,53 @@ fn employee_named(call: &Call) -> Result<(), Error> {
     Ok(())
 }
 
-fn note(call: &Call, tool: &Arc<Tool>, view: &View, index: ItemIndex) {
-    let decision = view.decide(index);
+/// What is hidden answers like what does not exist. What the caller sees says why it may not be
+/// used like this.
+fn refused(refusal: &Refusal, unknown: impl FnOnce() -> Error) -> Error {
+    let say = refusal.rule.as_ref().and_then(|rule| rule.say.as_deref());
+    let error = match refusal.kind {
+        DecisionKind::Hide | DecisionKind::Allow => unknown(),
+        DecisionKind::Deny => {
+            let usual = "policy does not allow this call with these arguments";
+            Error::new(Code::PermissionDenied, say.unwrap_or(usual).to_owned())
+        }
+        DecisionKind::RequireApproval => {
+            let usual = "this call needs the approval of another person first";
+            let usual = match refusal.rule.as_ref().and_then(|rule| rule.approval.as_ref()) {
+                Some(approval) if approval.by == Approvers::Requester => {
+                    "this call needs to be confirmed by the person it is made for"
+                }
+                _ => usual,
+            };
+            Error::new(Code::ApprovalRequired, say.unwrap_or(usual).to_owned())
+        }
+    };
+    error.with_reason(refusal.reason.as_str())
+}
+
+fn note(call: &Call, tool: &Arc<Tool>, view: &View, decided: &Result<Permit, Refusal>) {
     let mut facts = call.exchange.facts();
     facts.tool = Some(tool.qualified.clone());
     facts.upstream = Some(tool.upstream.shared());
-    facts.risk = view.item(index).map(|policy| policy.risk);
+    facts.risk = view.item(ItemIndex::new(tool.index)).map(|policy| policy.risk);
     facts.pin = Some(tool.definition.digest);
     facts.has_output_schema = tool.definition.has_output_schema;
-    facts.decision = Some(decision.kind);
-    facts.reason = Some(decision.reason.as_str());
-    if let Some(rule) = decision.rule {
-        facts.rules.push(rule.id.clone());
-    }
-    if decision.kind == DecisionKind::Allow {
+    let (kind, reason) = match decided {
+        Ok(permit) => {
+            facts.rules.extend(permit.rule().map(|rule| rule.id.clone()));
+            (DecisionKind::Allow, Reason::RuleAllow)
+        }
+        Err(refusal) => {
+            let asks = refusal.pending.as_ref().map_or(&[][..], Pending::rules);
+            let rules = if asks.is_empty() { refusal.rule.as_slice() } else { asks };
+            facts.rules.extend(rules.iter().map(|rule| rule.id.clone()));
+            (refusal.kind, refusal.reason)
+        }
+    };
+    facts.decision = Some(kind);
+    facts.reason = Some(reason.as_str());
+    // The caller sees it, whatever becomes of this call.
+    if kind != DecisionKind::Hide {
         facts.admitted = true;
         facts.tool_alias = Some(tool.name_on(&call.surface).clone());
     }

@@ -13,6 +13,7 @@ use futures_util::future::Either;
 use http::Request;
 use tower::{Layer, Service};
 
+use super::stage::Worlds;
 use crate::{
     error::{Code, Error},
     identity::{
@@ -20,10 +21,11 @@ use crate::{
         sso::{Directory, HeaderState, PrincipalFault, resolve, resolve_token},
         token::Verified,
     },
+    json::{self, Doc},
     mcp::header,
     model::{
         call::ClientAddr,
-        caller::{Caller, Principal},
+        caller::{Caller, Principal, Roles, TenantId},
         exchange::Exchange,
     },
 };
@@ -32,11 +34,27 @@ use crate::{
 #[derive(Clone)]
 pub struct PrincipalLayer {
     directory: Arc<Directory>,
+    worlds: Arc<Worlds>,
 }
 
 impl PrincipalLayer {
-    pub fn new(directory: Arc<Directory>) -> Self {
-        Self { directory }
+    pub fn new(directory: Arc<Directory>, worlds: Arc<Worlds>) -> Self {
+        Self { directory, worlds }
+    }
+
+    /// Adds the roles that the rules in force give by a token's claims.
+    fn add_claimed(&self, principal: &mut Principal, tenant: &TenantId, token: &Verified) {
+        let rules = &self.worlds.current().rules;
+        if principal.employee.is_none() || !rules.maps_claims(tenant) {
+            return;
+        }
+        let limits = json::Limits { depth: 64, duplicates: json::Duplicates::Allow, outline: 1 };
+        // It was JSON when it was verified; what is too deep gives nobody a role.
+        let Ok(claims) = Doc::parse(token.claims.clone(), &limits) else { return };
+        let given = rules.roles_from_claims(tenant, claims.root());
+        if !given.is_empty() {
+            principal.roles = Roles::new(principal.roles.iter().chain(given.iter()).cloned());
+        }
     }
 }
 
@@ -44,14 +62,14 @@ impl<S> Layer<S> for PrincipalLayer {
     type Service = Employee<S>;
 
     fn layer(&self, inner: S) -> Employee<S> {
-        Employee { inner, directory: self.directory.clone() }
+        Employee { inner, layer: self.clone() }
     }
 }
 
 #[derive(Clone)]
 pub struct Employee<S> {
     inner: S,
-    directory: Arc<Directory>,
+    layer: PrincipalLayer,
 }
 
 impl<S, B> Service<Request<B>> for Employee<S>
@@ -75,13 +93,16 @@ where
         let sent = request.headers().get_all(header::EMPLOYEE).iter();
         let state = HeaderState::of(sent.map(http::HeaderValue::as_bytes));
         let resolved = match &token {
-            Some(token) => resolve_token(&entry, token, state, &self.directory),
-            None => resolve(&entry, state, &self.directory),
+            Some(token) => resolve_token(&entry, token, state, &self.layer.directory),
+            None => resolve(&entry, state, &self.layer.directory),
         };
-        let principal = match resolved {
+        let mut principal = match resolved {
             Ok(principal) => principal,
             Err(fault) => return Either::Left(ready(Err(refusal(&fault)))),
         };
+        if let Some(token) = &token {
+            self.layer.add_claimed(&mut principal, &entry.tenant, token);
+        }
         if let Some(exchange) = request.extensions().get::<Arc<Exchange>>() {
             let mut facts = exchange.facts();
             facts.employee.clone_from(&principal.employee);

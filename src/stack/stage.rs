@@ -102,7 +102,13 @@ impl World {
     pub fn view_of(&self, caller: &Caller) -> Arc<View> {
         let rules = &self.rules;
         if caller.principal.auth != Auth::Key {
-            return rules.view(&caller.tenant, &caller.id, &caller.principal.roles);
+            let roles = &caller.principal.roles;
+            return match &caller.principal.employee {
+                Some(employee) => {
+                    rules.view_of_employee(&caller.tenant, &caller.id, employee, roles)
+                }
+                None => rules.view(&caller.tenant, &caller.id, roles),
+            };
         }
         // Without an employee a fronting gateway sees what its configuration says; a caller of
         // no employees at all only what rules say that name it.

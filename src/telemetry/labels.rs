@@ -295,6 +295,8 @@ pub(super) struct Decided<'a> {
     pub reason: Option<&'static str>,
     pub risk: Option<Risk>,
     pub tenant: Option<&'a str>,
+    /// By policies that are only looked at.
+    pub shadow: bool,
 }
 
 /// The same, as it is kept.
@@ -304,8 +306,17 @@ impl Labels for OwnedDecided {
     type Parts<'a> = Decided<'a>;
 
     fn own(parts: Decided<'_>) -> Self {
-        let Decided { decision, reason, risk, tenant } = parts;
-        Self(Decided { decision, reason, risk, tenant: None }, tenant.map(Box::from))
+        let tenant = parts.tenant.map(Box::from);
+        Self(
+            Decided {
+                tenant: None,
+                decision: parts.decision,
+                reason: parts.reason,
+                risk: parts.risk,
+                shadow: parts.shadow,
+            },
+            tenant,
+        )
     }
 
     fn is(&self, parts: &Decided<'_>) -> bool {
@@ -327,8 +338,7 @@ impl Labels for OwnedDecided {
         if let Some(tenant) = &self.1 {
             give(attribute::TENANT, tenant);
         }
-        // Shadow decisions are not part of this version.
-        give(attribute::POLICY_MODE, "enforce");
+        give(attribute::POLICY_MODE, if self.0.shadow { "shadow" } else { "enforce" });
     }
 }
 

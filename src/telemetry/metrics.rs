@@ -136,8 +136,13 @@ impl Metrics {
         }
         if let Some(decision) = facts.decision {
             let Facts { reason, risk, .. } = *facts;
-            let decided = Decided { decision, reason, risk, tenant };
+            let decided = Decided { decision, reason, risk, tenant, shadow: false };
             self.decisions.with(decided, |series| series.add(1));
+            if let Some((decision, reason)) = facts.shadow {
+                let decided =
+                    Decided { decision, reason: Some(reason), risk, tenant, shadow: true };
+                self.decisions.with(decided, |series| series.add(1));
+            }
         }
         for limit in &facts.limits {
             self.limit_rejections

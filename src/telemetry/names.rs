@@ -54,6 +54,7 @@ pub mod attribute {
     pub const POLICY_MODE: &str = "hangu.policy.mode";
     pub const POLICY_REVISION: &str = "hangu.policy.revision";
     pub const POLICY_RULE_ID: &str = "hangu.policy.rule.id";
+    pub const POLICY_SHADOW: &str = "hangu.policy.shadow";
     pub const PRINCIPAL_HASH: &str = "hangu.principal.hash";
     pub const REASON: &str = "hangu.reason";
     pub const RELOAD_RESULT: &str = "hangu.reload.result";

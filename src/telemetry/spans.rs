@@ -135,6 +135,9 @@ impl Spans<'_> {
         }
         it.maybe(attribute::DECISION, facts.decision.map(|decision| decision.as_str()));
         it.maybe(attribute::REASON, facts.reason);
+        let shadow =
+            facts.shadow.map(|(kind, _)| kind).filter(|kind| facts.decision != Some(*kind));
+        it.maybe(attribute::POLICY_SHADOW, shadow.map(|kind| kind.as_str()));
         it.maybe(attribute::POLICY_RULE_ID, facts.rules.first().map(|rule| &**rule));
         it.maybe(attribute::POLICY_REVISION, facts.policy_revision.as_deref());
         it.maybe(attribute::IDEMPOTENCY, facts.idempotency);

@@ -6,6 +6,7 @@
 //! names of callers, roles and the like that several files speak of.
 
 mod expand;
+mod fast;
 mod names;
 mod parse;
 mod read;

@@ -20,6 +20,15 @@ pub fn parse(source: &Arc<Source>) -> Result<Vec<Node>, Fault> {
         let at = Span::file(source.name.clone());
         return Err(Fault::new(FaultCode::Syntax, &at, "the file is larger than 32 MiB"));
     }
+    // A bomb needs aliases, and those are none of its business.
+    if let Some(documents) = super::fast::parse(source) {
+        return Ok(documents);
+    }
+    parse_thoroughly(source)
+}
+
+/// Reads all that YAML has.
+pub(super) fn parse_thoroughly(source: &Arc<Source>) -> Result<Vec<Node>, Fault> {
     let documents: Vec<Parsed> =
         serde_saphyr::from_str_multiple_with_options(&source.text, options())
             .map_err(|error| syntax(source, &error))?;

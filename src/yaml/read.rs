@@ -261,7 +261,16 @@ impl<'n> MapReader<'n> {
     }
 }
 
+/// Up to so many keys are compared with each other: quicker than to hash them.
+const FEW: usize = 12;
+
 fn report_duplicates(entries: &[Entry], faults: &mut Faults) {
+    let is_new = |(index, entry): (usize, &Entry)| {
+        entries.iter().take(index).all(|before| before.key != entry.key)
+    };
+    if entries.len() <= FEW && entries.iter().enumerate().all(is_new) {
+        return;
+    }
     let mut seen: HashMap<&str, &Span> = HashMap::with_capacity(entries.len());
     for entry in entries {
         if let Some(first) = seen.insert(&entry.key, &entry.key_at) {

@@ -1,5 +1,6 @@
 //! The claims of a token, read as they stand: nothing is guessed from what is of another type.
 
+use bytes::Bytes;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
@@ -20,6 +21,12 @@ impl ClaimPath {
 }
 
 impl Claims {
+    /// The claims as one JSON object.
+    pub(super) fn to_json(&self) -> Bytes {
+        // What was read from JSON can be written as such.
+        serde_json::to_vec(&self.0).unwrap_or_else(|_| b"{}".to_vec()).into()
+    }
+
     pub fn at(&self, path: &ClaimPath) -> Option<&Value> {
         match path.0.strip_prefix('/') {
             None => self.0.get(&path.0),

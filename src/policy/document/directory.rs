@@ -1,6 +1,6 @@
 //! The directory: which employee belongs to which tenant, with which roles and teams.
 
-use std::collections::HashMap;
+use std::{collections::HashMap, sync::Arc};
 
 use crate::{
     fault::{FaultCode, Faults, Span},
@@ -12,7 +12,7 @@ use crate::{
 /// gets `None` for a stranger, who has no roles.
 #[derive(Debug, Default)]
 pub struct Directory {
-    pub employees: HashMap<EmployeeId, Employee>,
+    pub employees: HashMap<EmployeeId, Arc<Employee>>,
 }
 
 /// One employee.

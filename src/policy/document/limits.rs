@@ -2,7 +2,11 @@
 
 use std::{num::NonZeroU32, sync::Arc, time::Duration};
 
-use super::{RiskSet, Scope, narrowing, read_id};
+use super::{
+    RiskSet, Scope,
+    language::{Language, Place},
+    narrowing, read_id,
+};
 use crate::{
     fault::{FaultCode, Faults, Span},
     model::{
@@ -27,6 +31,19 @@ pub struct LimitRule {
     pub tools: Option<Vec<ItemGlob>>,
     pub risk: Option<RiskSet>,
     pub kind: LimitKind,
+    /// What happens without the shared store.
+    pub store_down: Option<StoreDown>,
+}
+
+/// What a limit does that cannot ask how much the other replicas have let through.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum StoreDown {
+    /// Counts its own share.
+    Local,
+    /// Lets through.
+    Open,
+    /// Refuses.
+    Closed,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -63,6 +80,13 @@ const KEYS: Words<LimitKey> = Words {
     later: &[],
 };
 
+const STORE_DOWN: Words<StoreDown> = Words {
+    what: "answer to a store that is down",
+    code: FaultCode::BadValue,
+    known: &[("local", StoreDown::Local), ("open", StoreDown::Open), ("closed", StoreDown::Closed)],
+    later: &[],
+};
+
 /// The longest that a full burst may take to come back.
 const MAX_PERIOD: Duration = Duration::from_secs(366 * 86_400);
 
@@ -70,9 +94,14 @@ const MAX_PERIOD: Duration = Duration::from_secs(366 * 86_400);
 const MAX_WAIT: Duration = Duration::from_secs(60);
 
 impl LimitRule {
-    pub(super) fn read(node: &Node, scope: &Scope, faults: &mut Faults) -> Option<Self> {
+    pub(super) fn read(
+        node: &Node,
+        scope: &Scope,
+        language: Language,
+        faults: &mut Faults,
+    ) -> Option<Self> {
         let mut map = node.map(faults)?;
-        map.later(&["store_down", "cost"], faults);
+        language.refuse(&mut map, Place::Limit, faults);
         let id = read_id(&mut map, faults);
         let per = read_per(&mut map, faults);
         let tenants = read_tenants(&mut map, scope, faults);
@@ -80,6 +109,7 @@ impl LimitRule {
         let tools = narrowing(&mut map, "tools", faults);
         let risk = narrowing(&mut map, "risk", faults);
         let kind = LimitKind::read(&mut map, faults);
+        let store_down = map.words("store_down", &STORE_DOWN, faults);
         map.finish(faults);
         let (id, at) = id?;
         Some(Self {
@@ -92,11 +122,12 @@ impl LimitRule {
             tools,
             risk: risk.map(|risks: Vec<Risk>| risks.into_iter().collect()),
             kind: kind?,
+            store_down,
         })
     }
 }
 
-fn read_per(map: &mut MapReader<'_>, faults: &mut Faults) -> Option<Vec<LimitKey>> {
+pub(super) fn read_per(map: &mut MapReader<'_>, faults: &mut Faults) -> Option<Vec<LimitKey>> {
     let node = map.required_node("per", faults)?;
     let items = node.items(faults)?;
     if items.is_empty() {
@@ -114,7 +145,7 @@ fn read_per(map: &mut MapReader<'_>, faults: &mut Faults) -> Option<Vec<LimitKey
     Some(keys)
 }
 
-fn read_tenants(
+pub(super) fn read_tenants(
     map: &mut MapReader<'_>,
     scope: &Scope,
     faults: &mut Faults,

@@ -3,35 +3,53 @@
 //! `kind` says what a document is, not the file's name. What a document means together with the
 //! others is worked out in `compile.rs`.
 
+mod approval;
+mod classes;
 mod directory;
+mod language;
 mod limits;
+mod quotas;
+mod roles;
 mod rules;
-mod tools;
 
+use std::sync::Arc;
+
+use self::language::Place;
 use crate::{
     fault::{FaultCode, Faults, Span, nearest},
     model::caller::TenantId,
     yaml::{FromNode, MapReader, Node, VERSION, Value, Words, parsed},
 };
 
+pub use approval::{Approval, Approvers, Rollout};
+pub use classes::{
+    Injected, InjectedSource, ItemClass, Override, Parameter, Pin, Screen, UpstreamClasses,
+};
 pub use directory::{Directory, Employee};
-pub use limits::{LimitKey, LimitKind, LimitRule};
+pub use language::Language;
+pub use limits::{LimitKey, LimitKind, LimitRule, StoreDown};
+pub use quotas::{Action, QuotaRule, Step, Window};
+pub use roles::RoleRule;
 pub use rules::{Effect, Globs, Reach, RiskSet, Rule};
-pub use tools::{ItemClass, UpstreamClasses};
 
 /// One document of a policy file.
 #[derive(Debug)]
 pub enum Document {
     Policy(PolicyDocument),
-    Tools(Vec<UpstreamClasses>),
-    Directory(Vec<Employee>),
+    Tools(Vec<Arc<UpstreamClasses>>),
+    Directory(Vec<Arc<Employee>>),
 }
 
-/// `kind: Policy`: rules and limits of one scope.
+/// `kind: Policy`: what holds in one scope.
 #[derive(Debug)]
 pub struct PolicyDocument {
-    pub rules: Vec<Rule>,
-    pub limits: Vec<LimitRule>,
+    pub scope: Scope,
+    /// Only to be looked at: what was enforced before stays in force.
+    pub shadow: bool,
+    pub roles: Vec<Arc<RoleRule>>,
+    pub rules: Vec<Arc<Rule>>,
+    pub limits: Vec<Arc<LimitRule>>,
+    pub quotas: Vec<Arc<QuotaRule>>,
 }
 
 /// Whom a document is about.
@@ -65,11 +83,12 @@ const KINDS: Words<Kind> = Words {
     later: &["PolicyTest"],
 };
 
-const MODES: Words<()> = Words {
+/// Whether the mode is shadow.
+const MODES: Words<bool> = Words {
     what: "mode",
     code: FaultCode::BadValue,
-    known: &[("enforce", ())],
-    later: &["shadow"],
+    known: &[("enforce", false), ("shadow", true)],
+    later: &[],
 };
 
 const PLATFORM: Words<()> =
@@ -77,16 +96,16 @@ const PLATFORM: Words<()> =
 
 impl Document {
     /// Reads a document; `None` where not even its kind is known.
-    pub fn read(node: &Node, faults: &mut Faults) -> Option<Self> {
+    pub fn read(node: &Node, language: Language, faults: &mut Faults) -> Option<Self> {
         let mut map = node.map(faults)?;
         if let Some(version) = map.required_node("version", faults) {
             VERSION.read(version, faults);
         }
         let kind = map.required_node("kind", faults)?;
         let document = match KINDS.read(kind, faults)? {
-            Kind::Policy => Document::Policy(PolicyDocument::read(&mut map, faults)),
-            Kind::Tools => Document::Tools(tools::read(&mut map, faults)),
-            Kind::Directory => Document::Directory(directory::read(&mut map, faults)),
+            Kind::Policy => Document::Policy(PolicyDocument::read(&mut map, language, faults)),
+            Kind::Tools => Document::Tools(shared(classes::read(&mut map, language, faults))),
+            Kind::Directory => Document::Directory(shared(directory::read(&mut map, faults))),
         };
         map.finish(faults);
         Some(document)
@@ -94,22 +113,34 @@ impl Document {
 }
 
 impl PolicyDocument {
-    fn read(map: &mut MapReader<'_>, faults: &mut Faults) -> Self {
-        map.later(&["roles", "quotas"], faults);
-        map.words("mode", &MODES, faults);
+    fn read<'n>(map: &mut MapReader<'n>, language: Language, faults: &mut Faults) -> Self {
+        language.refuse(map, Place::Policy, faults);
+        let shadow = map.words("mode", &MODES, faults).unwrap_or(false);
         let scope = map.required_node("scope", faults).and_then(|node| Scope::read(node, faults));
         // Rules of an unreadable scope are read all the same, for their own faults.
         let scope = scope.unwrap_or(Scope::Platform);
-        let rules = map.node("rules").map(|node| node.list(faults)).unwrap_or_default();
-        let limits = map.node("limits").map(|node| node.list(faults)).unwrap_or_default();
+        let roles = roles::read(map, faults);
+        let mut list = |key, map: &mut MapReader<'n>| map.node(key).map(|node| node.list(faults));
+        let rules = list("rules", map).unwrap_or_default().iter();
+        let limits = list("limits", map).unwrap_or_default().iter();
+        let quotas = list("quotas", map).unwrap_or_default().iter();
+        let rules = rules.filter_map(|node| Rule::read(node, &scope, faults)).collect();
+        let limits = limits.filter_map(|node| LimitRule::read(node, &scope, language, faults));
+        let limits = limits.collect();
+        let quotas = quotas.filter_map(|node| QuotaRule::read(node, &scope, faults)).collect();
         Self {
-            rules: rules.iter().filter_map(|node| Rule::read(node, &scope, faults)).collect(),
-            limits: limits
-                .iter()
-                .filter_map(|node| LimitRule::read(node, &scope, faults))
-                .collect(),
+            shadow,
+            roles: shared(roles),
+            rules: shared(rules),
+            limits: shared(limits),
+            quotas: shared(quotas),
+            scope,
         }
     }
+}
+
+fn shared<T>(things: Vec<T>) -> Vec<Arc<T>> {
+    things.into_iter().map(Arc::new).collect()
 }
 
 impl Scope {
@@ -136,7 +167,7 @@ impl Scope {
 }
 
 /// An id of a rule or a limit. It is told in records and headers, so it is a plain word.
-fn read_id(map: &mut MapReader<'_>, faults: &mut Faults) -> Option<(std::sync::Arc<str>, Span)> {
+fn read_id(map: &mut MapReader<'_>, faults: &mut Faults) -> Option<(Arc<str>, Span)> {
     let node = map.required_node("id", faults)?;
     let id = parsed(node, FaultCode::BadName, faults, |text| {
         crate::yaml::check_name(text).map(|()| text.into())

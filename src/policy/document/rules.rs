@@ -2,14 +2,19 @@
 
 use std::sync::Arc;
 
-use super::{Scope, narrowing, read_id};
+use super::{
+    Scope,
+    approval::{Approval, Rollout},
+    narrowing, read_id,
+};
 use crate::{
     fault::{FaultCode, Faults, Span},
+    json,
     model::{
         caller::{CallerId, Role},
         server::Risk,
     },
-    policy::{Family, glob::ItemGlob},
+    policy::{Family, glob::ItemGlob, predicate::Predicate},
     yaml::{MapReader, Node, Spanned, Words},
 };
 
@@ -20,21 +25,27 @@ pub struct Rule {
     pub at: Span,
     pub scope: Scope,
     pub effect: Effect,
-    pub roles: Option<Vec<Spanned<Role>>>,
-    pub callers: Option<Vec<Spanned<CallerId>>>,
+    pub roles: Option<Box<[Spanned<Role>]>>,
+    pub callers: Option<Box<[Spanned<CallerId>]>>,
     pub risk: Option<RiskSet>,
     pub globs: Globs,
+    /// What the arguments must be like: all of it.
+    pub when: Box<[Predicate]>,
     /// Why, in a sentence for people.
     pub say: Option<Arc<str>>,
+    /// Who is asked: there if and only if the effect is to ask.
+    pub approval: Option<Box<Approval>>,
+    /// To whom of those it is about an allowing rule is open already.
+    pub rollout: Option<Box<Rollout>>,
 }
 
 /// Which tools, prompts and resources a rule is about. With no list at all it is about all of
 /// them, else only about the families that have one.
 #[derive(Debug, Clone, Default)]
 pub struct Globs {
-    pub tools: Option<Vec<ItemGlob>>,
-    pub prompts: Option<Vec<ItemGlob>>,
-    pub resources: Option<Vec<ItemGlob>>,
+    pub tools: Option<Box<[ItemGlob]>>,
+    pub prompts: Option<Box<[ItemGlob]>>,
+    pub resources: Option<Box<[ItemGlob]>>,
 }
 
 /// What a rule is about within one family.
@@ -48,6 +59,8 @@ pub enum Reach<'r> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Effect {
     Allow,
+    /// Grants nothing: what is allowed is asked about first.
+    RequireApproval,
     Deny,
 }
 
@@ -58,8 +71,12 @@ pub struct RiskSet(u8);
 const EFFECTS: Words<Effect> = Words {
     what: "effect",
     code: FaultCode::BadValue,
-    known: &[("allow", Effect::Allow), ("deny", Effect::Deny)],
-    later: &["require_approval"],
+    known: &[
+        ("allow", Effect::Allow),
+        ("deny", Effect::Deny),
+        ("require_approval", Effect::RequireApproval),
+    ],
+    later: &[],
 };
 
 /// The longest `say`, in bytes.
@@ -68,14 +85,15 @@ const MAX_SAY: usize = 500;
 impl Rule {
     pub(super) fn read(node: &Node, scope: &Scope, faults: &mut Faults) -> Option<Self> {
         let mut map = node.map(faults)?;
-        map.later(&["when", "approval"], faults);
         let id = read_id(&mut map, faults);
         let effect = map.required_node("effect", faults).and_then(|n| EFFECTS.read(n, faults));
         let roles = narrowing(&mut map, "roles", faults);
         let callers = narrowing(&mut map, "callers", faults);
         let risk = narrowing(&mut map, "risk", faults);
         let globs = Globs::read(&mut map, faults);
+        let when = read_when(&mut map, &globs, faults);
         let say = map.optional::<Spanned<String>>("say", faults);
+        let (approval, rollout) = read_terms(&mut map, effect, faults);
         map.finish(faults);
         if let Some(say) = say.as_ref().filter(|say| say.value.len() > MAX_SAY) {
             faults.add(FaultCode::BadValue, &say.at, format!("longer than {MAX_SAY} bytes"));
@@ -86,12 +104,71 @@ impl Rule {
             at,
             scope: scope.clone(),
             effect: effect?,
-            roles,
-            callers,
+            roles: roles.map(Vec::into_boxed_slice),
+            callers: callers.map(Vec::into_boxed_slice),
             risk: risk.map(|risks: Vec<Risk>| risks.into_iter().collect()),
             globs,
+            when: when?,
             say: say.map(|say| say.value.into()),
+            approval,
+            rollout,
         })
+    }
+
+    /// Whether the arguments satisfy its conditions.
+    pub fn holds(&self, arguments: Option<json::Value<'_>>) -> bool {
+        self.when.iter().all(|predicate| predicate.holds(arguments))
+    }
+}
+
+/// `None` where there are conditions that could not be read: without them the rule would be about
+/// more than was meant.
+fn read_when(
+    map: &mut MapReader<'_>,
+    globs: &Globs,
+    faults: &mut Faults,
+) -> Option<Box<[Predicate]>> {
+    let Some(entry) = map.entry("when") else { return Some(Box::default()) };
+    if globs.resources.is_some() {
+        let message = "`when` in a rule about `resources`: they are read without arguments";
+        faults.add(FaultCode::Contradiction, &entry.key_at, message);
+    }
+    Predicate::read_all(&entry.value, faults)
+}
+
+/// What only rules of one effect have.
+fn read_terms(
+    map: &mut MapReader<'_>,
+    effect: Option<Effect>,
+    faults: &mut Faults,
+) -> (Option<Box<Approval>>, Option<Box<Rollout>>) {
+    let (approval, rollout) = (map.entry("approval"), map.entry("rollout"));
+    for (entry, only) in [(approval, Effect::RequireApproval), (rollout, Effect::Allow)] {
+        if let (Some(entry), Some(effect)) = (entry, effect)
+            && effect != only
+        {
+            let message = format!("`{}` in a rule that does not `{}`", entry.key, only.as_str());
+            faults.add(FaultCode::Contradiction, &entry.key_at, message);
+        }
+    }
+    if effect == Some(Effect::RequireApproval) && approval.is_none() {
+        let fault = faults.add(FaultCode::MissingKey, map.at, "`approval` is missing");
+        fault.suggest("such as `approval: { roles: [owner] }`, or `{ confirm: requester }`");
+    }
+    let approval = approval.and_then(|entry| Approval::read(&entry.value, faults));
+    let rollout = rollout.and_then(|entry| Rollout::read(&entry.value, faults));
+    (approval.map(Box::new), rollout.map(Box::new))
+}
+
+// === impl Effect ===
+
+impl Effect {
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Effect::Allow => "allow",
+            Effect::RequireApproval => "require_approval",
+            Effect::Deny => "deny",
+        }
     }
 }
 
@@ -99,10 +176,11 @@ impl Rule {
 
 impl Globs {
     fn read(map: &mut MapReader<'_>, faults: &mut Faults) -> Self {
+        let mut of = |family: Family| narrowing(map, family.key(), faults).map(Vec::into);
         Self {
-            tools: narrowing(map, Family::Tools.key(), faults),
-            prompts: narrowing(map, Family::Prompts.key(), faults),
-            resources: narrowing(map, Family::Resources.key(), faults),
+            tools: of(Family::Tools),
+            prompts: of(Family::Prompts),
+            resources: of(Family::Resources),
         }
     }
 
@@ -119,15 +197,23 @@ impl Globs {
         }
     }
 
+    /// Whether anything of the family can be meant.
+    pub fn is_about(&self, family: Family) -> bool {
+        !matches!(self.of(family), Reach::Nothing)
+    }
+
     /// Whether the rule names no family.
     pub fn is_empty(&self) -> bool {
         self.tools.is_none() && self.prompts.is_none() && self.resources.is_none()
     }
 
     pub fn iter(&self) -> impl Iterator<Item = (Family, &ItemGlob)> {
-        Family::ALL.into_iter().flat_map(|family| match self.of(family) {
-            Reach::Globs(globs) => globs.iter().map(|glob| (family, glob)).collect::<Vec<_>>(),
-            Reach::All | Reach::Nothing => Vec::new(),
+        Family::ALL.into_iter().flat_map(|family| {
+            let globs = match self.of(family) {
+                Reach::Globs(globs) => globs,
+                Reach::All | Reach::Nothing => &[],
+            };
+            globs.iter().map(move |glob| (family, glob))
         })
     }
 

@@ -3,57 +3,60 @@
 //! A rule covers another if it is about everybody and everything that the other is about. That
 //! is told from the rules alone, so it holds for any catalog.
 
-use std::{collections::HashMap, sync::Arc};
+use std::sync::Arc;
 
-use super::super::{Effect, Family, Reach, Rule, Scope};
+use super::super::{Effect, Family, Reach, Rule, compile::Compiled};
 use crate::{
     fault::{FaultCode, Faults},
-    model::{caller::TenantId, server::Risk},
+    model::server::Risk,
     yaml::Spanned,
 };
 
-pub(super) fn check(rules: &[Arc<Rule>], faults: &mut Faults) {
+pub(super) fn check(policies: &Compiled, faults: &mut Faults) {
     // Rules of two tenants never meet.
-    let platform: Vec<&Rule> =
-        rules.iter().map(|rule| &**rule).filter(|rule| rule.scope == Scope::Platform).collect();
-    let mut tenants: HashMap<&TenantId, Vec<&Rule>> = HashMap::new();
-    for rule in rules {
-        if let Some(tenant) = rule.scope.tenant() {
-            tenants.entry(tenant).or_default().push(rule);
-        }
+    let platform = &policies.platform.rules;
+    for rule in platform {
+        check_one(rule, &[platform], faults);
     }
-    for rule in &platform {
-        check_one(rule, &[&platform], faults);
-    }
-    for own in tenants.values() {
-        for rule in own {
-            check_one(rule, &[&platform, own], faults);
+    for own in policies.tenants.values() {
+        for rule in &own.rules {
+            check_one(rule, &[platform, &own.rules], faults);
         }
     }
 }
 
-fn check_one(rule: &Rule, scopes: &[&[&Rule]], faults: &mut Faults) {
-    let others = || scopes.iter().copied().flatten().copied().filter(|o| !std::ptr::eq(*o, rule));
-    if rule.effect == Effect::Allow
+fn check_one(rule: &Rule, scopes: &[&[Arc<Rule>]], faults: &mut Faults) {
+    let others = || scopes.iter().copied().flatten().filter(|o| !std::ptr::eq(&***o, rule));
+    if rule.effect != Effect::Deny
         && let Some(deny) = others().find(|o| o.effect == Effect::Deny && covers(o, rule))
     {
-        let message = format!("`{}` is dead: `{}` denies all that it allows", rule.id, deny.id);
+        let message =
+            format!("`{}` is dead: `{}` denies all that it {}", rule.id, deny.id, verb(rule));
         let fault = faults.add(FaultCode::DeadRule, &rule.at, message);
         fault.relate(&deny.at, "the rule that denies");
         return;
     }
     let wider = others().find(|other| {
         other.effect == rule.effect
+            && other.approval == rule.approval
             && covers(other, rule)
-            && (rule.effect == Effect::Deny || !grants_keys(rule) || grants_keys(other))
+            && (rule.effect != Effect::Allow || !grants_keys(rule) || grants_keys(other))
             // Of two that say the same, the second is the one too many.
             && (!covers(rule, other) || (&other.scope, &other.id) < (&rule.scope, &rule.id))
     });
     if let Some(wider) = wider {
-        let verb = if rule.effect == Effect::Allow { "allows" } else { "denies" };
-        let message = format!("`{}` adds nothing: `{}` {verb} all of it", rule.id, wider.id);
+        let message =
+            format!("`{}` adds nothing: `{}` {} all of it", rule.id, wider.id, verb(rule));
         let fault = faults.add(FaultCode::RedundantRule, &rule.at, message);
         fault.relate(&wider.at, "the wider rule");
+    }
+}
+
+fn verb(rule: &Rule) -> &'static str {
+    match rule.effect {
+        Effect::Allow => "allows",
+        Effect::RequireApproval => "asks about",
+        Effect::Deny => "denies",
     }
 }
 
@@ -64,7 +67,10 @@ fn grants_keys(rule: &Rule) -> bool {
 
 /// Whether `wide` is about all that `narrow` is about.
 fn covers(wide: &Rule, narrow: &Rule) -> bool {
-    names(&wide.roles, &narrow.roles)
+    // Conditions may fail, and a staged rule is not open to all.
+    wide.when.is_empty()
+        && wide.rollout.is_none()
+        && names(&wide.roles, &narrow.roles)
         && names(&wide.callers, &narrow.callers)
         && risks(wide, narrow)
         && Family::ALL
@@ -72,7 +78,7 @@ fn covers(wide: &Rule, narrow: &Rule) -> bool {
             .all(|family| globs(wide.globs.of(family), narrow.globs.of(family)))
 }
 
-fn names<T: PartialEq>(wide: &Option<Vec<Spanned<T>>>, narrow: &Option<Vec<Spanned<T>>>) -> bool {
+fn names<T: PartialEq>(wide: &List<T>, narrow: &List<T>) -> bool {
     match (wide, narrow) {
         (None, _) => true,
         (Some(_), None) => false,
@@ -81,6 +87,8 @@ fn names<T: PartialEq>(wide: &Option<Vec<Spanned<T>>>, narrow: &Option<Vec<Spann
         }
     }
 }
+
+type List<T> = Option<Box<[Spanned<T>]>>;
 
 fn risks(wide: &Rule, narrow: &Rule) -> bool {
     let has = |rule: &Rule, risk: Risk| rule.risk.is_none_or(|risks| risks.contains(risk));

@@ -30,13 +30,13 @@ pub(super) fn check(policies: &Compiled, surroundings: Option<&Surroundings>, fa
     if let Some(surroundings) = surroundings {
         known.check_upstreams(surroundings, faults);
     }
-    for rule in &policies.rules {
+    for rule in policies.rules() {
         for (family, glob) in rule.globs.iter() {
             known.check_glob(family, glob, rule.effect == Effect::Allow, faults);
         }
         known.check_risk(rule, faults);
     }
-    for limit in &policies.limits {
+    for limit in policies.limits() {
         for glob in limit.tools.iter().flatten() {
             known.check_glob(Family::Tools, glob, true, faults);
         }

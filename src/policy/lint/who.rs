@@ -22,7 +22,7 @@ pub(super) fn check(policies: &Compiled, surroundings: &Surroundings, faults: &m
 
 fn check_callers(policies: &Compiled, surroundings: &Surroundings, faults: &mut Faults) {
     let names = || surroundings.callers.iter().map(|caller| caller.id.as_str());
-    for rule in &policies.rules {
+    for rule in policies.rules() {
         for caller in rule.callers.iter().flatten() {
             let known = surroundings.callers.iter().find(|known| known.id == caller.value);
             match known {
@@ -54,10 +54,10 @@ fn check_tenants(policies: &Compiled, surroundings: &Surroundings, faults: &mut 
             fault.did_you_mean(tenant.as_str(), known.iter().copied());
         }
     };
-    for rule in &policies.rules {
+    for rule in policies.rules() {
         rule.scope.tenant().into_iter().for_each(|tenant| check(tenant, &rule.at));
     }
-    for limit in &policies.limits {
+    for limit in policies.limits() {
         limit.scope.tenant().into_iter().for_each(|tenant| check(tenant, &limit.at));
         for tenant in limit.tenants.iter().flatten() {
             check(&tenant.value, &tenant.at);
@@ -100,6 +100,14 @@ fn held_roles(policies: &Compiled, surroundings: &Surroundings) -> Held {
     for employee in employees {
         add(&employee.tenant, &employee.roles, &employee.at);
     }
+    for (tenant, scope) in &policies.tenants {
+        for rule in &scope.roles {
+            // By a token's claims, or along with another role.
+            let included = rule.includes.iter().map(|role| role.value.clone());
+            let given = rule.claim.as_ref().map(|_| rule.role.clone());
+            add(tenant, &Roles::new(included.chain(given)), &rule.at);
+        }
+    }
     for caller in &surroundings.callers {
         add(&caller.tenant, &caller.catalog_roles, &caller.at);
         if let Some((_, roles)) = &caller.fixed {
@@ -112,10 +120,20 @@ fn held_roles(policies: &Compiled, surroundings: &Surroundings) -> Held {
 fn check_rules_roles(policies: &Compiled, held: &Held, faults: &mut Faults) {
     let anybody: BTreeSet<&str> =
         held.values().flat_map(BTreeMap::keys).map(Role::as_str).collect();
-    let of = |tenant| -> BTreeSet<&str> {
-        held.get(tenant).into_iter().flat_map(BTreeMap::keys).map(Role::as_str).collect()
+    // Those that the platform's files give, to anybody.
+    let by_platform = || {
+        let given = policies.platform.roles.iter().flat_map(|rule| {
+            let own = rule.claim.as_ref().map(|_| &rule.role);
+            own.into_iter().chain(rule.includes.iter().map(|role| &role.value))
+        });
+        given.map(Role::as_str)
     };
-    for rule in &policies.rules {
+    let anybody: BTreeSet<&str> = anybody.into_iter().chain(by_platform()).collect();
+    let of = |tenant| -> BTreeSet<&str> {
+        let own = held.get(tenant).into_iter().flat_map(BTreeMap::keys).map(Role::as_str);
+        own.chain(by_platform()).collect()
+    };
+    for rule in policies.rules() {
         for role in rule.roles.iter().flatten() {
             let name = role.value.as_str();
             let holders = rule.scope.tenant().map(of);
@@ -131,7 +149,7 @@ fn check_rules_roles(policies: &Compiled, held: &Held, faults: &mut Faults) {
 
 fn check_held_roles(policies: &Compiled, held: &Held, faults: &mut Faults) {
     let mut asked: BTreeMap<&Scope, BTreeSet<&str>> = BTreeMap::new();
-    for rule in &policies.rules {
+    for rule in policies.rules() {
         let roles = rule.roles.iter().flatten().map(|role| role.value.as_str());
         asked.entry(&rule.scope).or_default().extend(roles);
     }
@@ -142,7 +160,9 @@ fn check_held_roles(policies: &Compiled, held: &Held, faults: &mut Faults) {
             scopes.into_iter().flatten().flatten().copied()
         };
         for (role, at) in roles {
-            if !asked().any(|asked| asked == role.as_str()) {
+            // Or for one that comes with it.
+            let all = policies.roles_of(tenant).with_included(&Roles::new([role.clone()]));
+            if !asked().any(|asked| all.contains(asked)) {
                 let message = format!("no rule of tenant `{tenant}` asks for the role `{role}`");
                 let fault = faults.add(FaultCode::RoleWithoutRule, at, message);
                 fault.did_you_mean(role.as_str(), asked());

@@ -51,7 +51,7 @@ fn a_rule_is_about_the_families_it_names_or_else_about_all() {
     ]);
     assert_eq!(view.visible().iter().collect::<Vec<_>>(), [0, 1, 3, 4, 6]);
     let refusal = view.permit(ItemIndex::new(5)).unwrap_err();
-    assert_eq!((refusal.reason, refusal.rule.as_deref()), (Reason::RuleDeny, Some("no")));
+    assert_eq!((refusal.reason, rule_of(&refusal)), (Reason::RuleDeny, Some("no")));
 }
 
 #[test]
@@ -75,16 +75,31 @@ fn a_uri_of_no_catalog_is_decided_by_the_same_rules_and_refused_where_unsure() {
     ] {
         match (view.permit_uri(upstream, uri), expected) {
             (Ok(permit), Ok(rule)) => {
-                let decision = permit.decision().unwrap();
-                assert_eq!(decision.rule.map(|rule| &*rule.id), Some(rule), "{uri}");
+                assert_eq!(permit.rule().map(|rule| &*rule.id), Some(rule), "{uri}");
                 assert_eq!(permit.policy().map(|policy| policy.risk), Some(Risk::ReadLow));
                 assert_eq!(permit.item(), None);
             }
             (Err(refusal), Err((reason, rule))) => {
-                assert_eq!((refusal.reason, refusal.rule.as_deref()), (reason, rule), "{uri}");
+                assert_eq!((refusal.reason, rule_of(&refusal)), (reason, rule), "{uri}");
             }
             (got, _) => panic!("{uri}: {got:?}"),
         }
+    }
+    // By the template it may come from, where one is classified.
+    let rules = policy("platform", &["{ id: all, effect: allow, risk: [read_low] }"]);
+    let classes = CLASSES.replace(
+        "tools: { search: { risk: read_low } }",
+        "resources: { \"file:///pub/{name}\": { risk: read_low }, \"file:///{+any}\": { risk: read_low }, \"file:///pub/key{n}\": { risk: write_high } }",
+    );
+    let policies = compile(vec![file("tools.yaml", &classes), file("rules.yaml", &rules)]);
+    let by_template = policies.bind(&ITEMS).view(&tenant("acme"), &caller("gate"), &roles(&[]));
+    for (uri, expected) in [
+        ("file:///pub/a", true),
+        ("file:///x/y", true),
+        ("file:///pub/key1", false),
+        ("other:a", false),
+    ] {
+        assert_eq!(by_template.permit_uri("files", uri).is_ok(), expected, "{uri}");
     }
     let nothing = view_of(&["{ id: tools, effect: allow, tools: [\"*/*\"] }"]);
     let refusal = nothing.permit_uri("crm", "crm://contacts/77").unwrap_err();

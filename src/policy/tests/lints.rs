@@ -204,3 +204,76 @@ fn a_folder_alone_is_held_against_itself() {
     );
     assert_eq!(lint(vec![file("a.yaml", &rules)], None), ["P108 there is no upstream `crn`"]);
 }
+
+#[test]
+fn conditions_and_stages_leave_a_rule_its_use() {
+    for rules in [
+        // A deny under conditions kills nothing, and a staged allow covers nothing.
+        &[
+            "{ id: a, effect: allow, tools: [\"wiki/*\"] }",
+            "{ id: b, effect: deny, tools: [\"wiki/*\"], when: { arg: /a, eq: 1 } }",
+        ][..],
+        &[
+            "{ id: a, effect: allow, tools: [\"wiki/*\"], rollout: { percent: 5 } }",
+            "{ id: b, effect: allow, roles: [member], tools: [\"wiki/*\"] }",
+        ],
+        &[
+            "{ id: a, effect: require_approval, risk: [read_low], approval: { roles: [owner] } }",
+            "{ id: b, effect: require_approval, roles: [member], risk: [read_low], approval: { confirm: requester } }",
+        ],
+    ] {
+        assert_eq!(warned(rules), Vec::<String>::new(), "{rules:?}");
+    }
+    let dead = [
+        "{ id: a, effect: deny, tools: [\"wiki/*\"] }",
+        "{ id: b, effect: require_approval, tools: [wiki/page.read], approval: { roles: [owner] } }",
+    ];
+    assert_eq!(warned(&dead), ["P101 `b` is dead: `a` denies all that it asks about"]);
+}
+
+#[test]
+fn roles_that_a_token_can_give_are_held() {
+    let text = "version: hangu/v1\nkind: Policy\nscope: { tenant: acme }\nroles: { boss: { claim: groups, any: [b], includes: [chief] } }\nrules:\n  - { id: r, effect: deny, roles: [boss, chief, cheif], risk: [write_high] }\n";
+    let files = vec![file("q.yaml", &policy("platform", &QUIET)), file("t.yaml", text)];
+    assert_eq!(lint(files, Some(&surroundings())), ["P103 nobody has the role `cheif`"]);
+    // The platform's roles are everybody's, and one that brings another is asked for with it.
+    let platform = "version: hangu/v1\nkind: Policy\nscope: platform\nroles: { boss: { claim: groups, any: [b], includes: [member] } }\n";
+    let own = "version: hangu/v1\nkind: Policy\nscope: { tenant: acme }\nroles: { head: { claim: groups, any: [h], includes: [member] } }\nrules:\n  - { id: r, effect: deny, roles: [boss], risk: [write_high] }\n";
+    let files = vec![
+        file("q.yaml", &policy("platform", &QUIET)),
+        file("p.yaml", platform),
+        file("t.yaml", own),
+    ];
+    assert_eq!(lint(files, Some(&surroundings())), Vec::<String>::new());
+}
+
+#[test]
+fn conditions_are_held_against_the_arguments_of_each_tool() {
+    use crate::json::{Doc, Duplicates, Limits};
+    let limits = Limits { depth: 16, duplicates: Duplicates::Refuse, outline: 2 };
+    let doc = |text: &'static str| {
+        Doc::parse(bytes::Bytes::from_static(text.as_bytes()), &limits).unwrap()
+    };
+    let region = doc(r#"{"type":"object","properties":{"region":{"type":"string"}}}"#);
+    let number = doc(r#"{"type":"object","properties":{"region":{"type":"integer"}}}"#);
+    let none = doc(r#"{"type":"object","properties":{}}"#);
+    let rules = policy(
+        "platform",
+        &["{ id: r, effect: deny, tools: [\"crm/*\"], when: { arg: /region, eq: eu } }"],
+    );
+    let policies = compile(vec![file("r.yaml", &rules), file("tools.yaml", TOOLS)]);
+    assert!(policies.has_conditions());
+    let found = policies.check_arguments([
+        (Subject::tool("crm", "a"), region.root()),
+        (Subject::tool("crm", "b"), number.root()),
+        (Subject::tool("crm", "c"), none.root()),
+        (Subject::tool("wiki", "d"), none.root()),
+    ]);
+    assert_eq!(
+        told(&found),
+        [
+            "P015 6:52 `/region` of `crm/b` is of type integer, and never string",
+            "P112 6:52 `crm/c` has no argument `/region`",
+        ]
+    );
+}

@@ -1,10 +1,18 @@
 //! What policies mean, case by case.
 
+mod conditions;
+mod explained;
 mod families;
 mod faults;
+mod language;
+mod library;
 mod lints;
+mod made;
 mod properties;
+mod roles;
 mod shipped;
+mod terms;
+mod who;
 
 use std::sync::Arc;
 
@@ -93,6 +101,11 @@ pub(super) fn caller(name: &str) -> CallerId {
 
 pub(super) fn shown(view: &View) -> Vec<&'static str> {
     view.visible().iter().map(|index| CATALOG[index].1).collect()
+}
+
+/// The id of the rule that decided.
+pub(super) fn rule_of(refusal: &Refusal) -> Option<&str> {
+    refusal.rule.as_ref().map(|rule| &*rule.id)
 }
 
 #[test]
@@ -226,9 +239,9 @@ fn a_permit_is_given_for_what_is_visible_and_for_nothing_else() {
     let permit = view.permit(ItemIndex::new(0)).unwrap();
     assert_eq!(permit.item(), Some(ItemIndex::new(0)));
     assert_eq!(permit.policy().map(|policy| policy.risk), Some(Risk::ReadLow));
-    assert_eq!(permit.decision().and_then(|d| d.rule).map(|rule| &*rule.id), Some("read"));
+    assert_eq!(permit.rule().map(|rule| &*rule.id), Some("read"));
     let refusal = view.permit(ItemIndex::new(2)).unwrap_err();
-    assert_eq!((refusal.reason, refusal.rule), (Reason::DefaultDeny, None));
+    assert_eq!((refusal.reason, rule_of(&refusal)), (Reason::DefaultDeny, None));
     let listing = view.permit_listing();
     assert!(listing.item().is_none() && listing.policy().is_none());
     assert_eq!(shown(listing.view()), ["contacts.search", "page.read"]);
@@ -320,7 +333,8 @@ employees:
   E1002: { tenant: acme }
 ";
     let policies = compile(vec![file("tools.yaml", TOOLS), file("a.yaml", text)]);
-    let [slots, purge, rate] = policies.limits() else { panic!("{:?}", policies.limits()) };
+    let limits: Vec<_> = policies.limits().collect();
+    let [slots, purge, rate] = &limits[..] else { panic!("{limits:?}") };
     let LimitKind::Rate { count, burst, .. } = rate.kind else { panic!() };
     assert_eq!((count.get(), burst.get(), &rate.per[..]), (60, 20, &[LimitKey::Principal][..]));
     let LimitKind::Concurrency { slots: number, queue, wait } = slots.kind else { panic!() };

@@ -5,7 +5,9 @@
 
 use std::sync::Arc;
 
-use super::{employee_named, heard, never_listed};
+use bytes::Bytes;
+
+use super::{employee_named, heard, never_listed, refused};
 use crate::{
     dialect::{north, streamable_http},
     error::{Code, Error},
@@ -14,7 +16,7 @@ use crate::{
         call::{Ask, Call, Misread, Request, Surface, Target},
         exchange::{DecisionKind, NorthDialect},
     },
-    policy::{ItemIndex, Permit, Refusal, View},
+    policy::{ItemIndex, Permit, Reason, Refusal, View},
     registry::{Catalog, Item},
     stack::stage::{Asked, Permitted, Upstreams, World},
 };
@@ -55,6 +57,10 @@ pub(super) fn decide(
         Error::new(Code::Internal, "the catalog names an upstream that is not configured")
     })?;
     let permit = match &asked.item {
+        // Completing an argument is no use of a prompt yet.
+        Some(item) if method == Method::GetPrompt => {
+            view.permit_call(ItemIndex::new(item.index), arguments(ask))
+        }
         Some(item) => view.permit(ItemIndex::new(item.index)),
         None => view.permit_uri(asked.upstream.as_str(), &asked.own),
     };
@@ -79,9 +85,14 @@ pub(super) fn decide(
         }
         Err(refusal) => {
             note_refusal(&call, view, asked.item.as_deref(), &refusal);
-            Err(unknown(ask, call.dialect).with_reason(refusal.reason.as_str()))
+            Err(refused(&refusal, || unknown(ask, call.dialect)))
         }
     }
+}
+
+/// The arguments of a `prompts/get`.
+fn arguments(ask: &Ask) -> Option<&Bytes> {
+    ask.params.iter().find(|member| *member.key == *b"arguments").map(|member| &member.value)
 }
 
 /// What is told of a request that is not what it should be.
@@ -150,11 +161,9 @@ fn needed(method: Method) -> Served {
 fn note_permit(call: &Call, ask: &Ask, permit: &Permit) {
     let mut facts = call.exchange.facts();
     facts.risk = permit.policy().map(|policy| policy.risk);
-    if let Some(decision) = permit.decision() {
-        facts.decision = Some(decision.kind);
-        facts.reason = Some(decision.reason.as_str());
-        facts.rules.extend(decision.rule.map(|rule| rule.id.clone()));
-    }
+    facts.decision = Some(DecisionKind::Allow);
+    facts.reason = Some(Reason::RuleAllow.as_str());
+    facts.rules.extend(permit.rule().map(|rule| rule.id.clone()));
     facts.admitted = true;
     facts.tool_alias = Some(ask.target.name().into());
 }
@@ -163,9 +172,9 @@ fn note_refusal(call: &Call, view: &View, item: Option<&Item>, refusal: &Refusal
     let mut facts = call.exchange.facts();
     facts.risk =
         item.and_then(|item| view.item(ItemIndex::new(item.index))).map(|policy| policy.risk);
-    facts.decision = Some(DecisionKind::Hide);
+    facts.decision = Some(refusal.kind);
     facts.reason = Some(refusal.reason.as_str());
-    facts.rules.extend(refusal.rule.clone());
+    facts.rules.extend(refusal.rule.as_ref().map(|rule| rule.id.clone()));
 }
 
 fn shown(ask: &Ask) -> Box<str> {

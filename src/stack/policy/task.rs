@@ -16,7 +16,7 @@ use crate::{
         call::{Call, Request, Surface, Target},
         server::UpstreamName,
     },
-    policy::{ItemIndex, View},
+    policy::{ItemIndex, Refusal, View},
     registry::Tool,
     stack::stage::{Asked, Permitted, World},
 };
@@ -48,11 +48,17 @@ pub(super) fn decide(
         return Err(task::unknown().with_reason("unknown_task"));
     };
     let index = ItemIndex::new(tool.index);
-    note(&call, &tool, view, index);
+    // A task was made by a call that was let through; that calls of its tool wait for approval
+    // does not keep its maker from it.
+    let decided = match view.permit(index) {
+        Err(Refusal { pending: Some(pending), .. }) => Ok(pending.held()),
+        decided => decided,
+    };
+    note(&call, &tool, view, &decided);
     if let Some(upstream) = layer.upstreams.get(tool.upstream_index) {
         call.exchange.facts().server_key = Some(upstream.server_key.clone());
     }
-    match view.permit(index) {
+    match decided {
         Ok(permit) => {
             // The id stays sealed for as long as it need not be open.
             let asked = Some(Asked {

@@ -1,0 +1,400 @@
+//! What each tool, prompt and resource is: its risk, and how it is treated.
+
+use std::{sync::Arc, time::Duration};
+
+use super::language::{Language, Place};
+use crate::{
+    fault::{FaultCode, Faults, Span},
+    model::server::{IdempotencyMode, Risk, UpstreamName},
+    policy::Family,
+    yaml::{Entry, MapReader, Node, Spanned, Value, Words},
+};
+
+/// One upstream's entry in a `kind: Tools` document.
+#[derive(Debug)]
+pub struct UpstreamClasses {
+    pub upstream: UpstreamName,
+    pub at: Span,
+    /// Of all three families.
+    pub default: Option<ItemClass>,
+    /// By family and the upstream's own name; a resource's name is its URI.
+    pub items: Vec<(Family, Arc<str>, ItemClass)>,
+}
+
+/// What is written of a tool, prompt or resource; what is absent comes from the upstream's
+/// `default`.
+#[derive(Debug, Clone)]
+pub struct ItemClass {
+    pub at: Span,
+    pub risk: Option<Risk>,
+    pub cost: Option<u32>,
+    pub pin: Option<Pin>,
+    pub timeout: Option<Spanned<Duration>>,
+    pub max_time: Option<Spanned<Duration>>,
+    pub retry_safe: Option<bool>,
+    pub idempotency: Option<Spanned<IdempotencyMode>>,
+    pub idempotency_argument: Option<Arc<str>>,
+    pub upstream_idempotent: Option<bool>,
+    pub inject: Option<Arc<[Injected]>>,
+    pub screen: Option<Screen>,
+    pub published: Option<Arc<Override>>,
+}
+
+/// Which definition of a tool may be called.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Pin {
+    /// The one first seen.
+    FirstUse,
+    /// One that a person has approved.
+    Approve,
+    /// The one with this digest.
+    Exactly([u8; 32]),
+}
+
+/// What happens to a result that looks like an instruction.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Screen {
+    Mark,
+    Clean,
+    Block,
+}
+
+/// An argument that the gateway sets, whatever the caller says.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Injected {
+    pub argument: Box<str>,
+    pub source: InjectedSource,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum InjectedSource {
+    Tenant,
+    Employee,
+    RequestId,
+}
+
+/// What is published instead of what the upstream says.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Override {
+    pub name: Option<Box<str>>,
+    pub description: Option<Box<str>>,
+    pub parameters: Vec<Parameter>,
+}
+
+/// What is published of one parameter.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Parameter {
+    pub name: Box<str>,
+    pub description: Option<Box<str>>,
+    pub hidden: bool,
+    /// Instead of the schema's own.
+    pub allowed: Option<Vec<Box<str>>>,
+}
+
+const IDEMPOTENCY: Words<IdempotencyMode> = Words {
+    what: "idempotency",
+    code: FaultCode::BadValue,
+    known: &[
+        ("none", IdempotencyMode::None),
+        ("optional", IdempotencyMode::Optional),
+        ("required", IdempotencyMode::Required),
+    ],
+    later: &[],
+};
+
+const SCREENS: Words<Screen> = Words {
+    what: "screening",
+    code: FaultCode::BadValue,
+    known: &[("mark", Screen::Mark), ("clean", Screen::Clean), ("block", Screen::Block)],
+    later: &[],
+};
+
+const SOURCES: Words<InjectedSource> = Words {
+    what: "value to inject",
+    code: FaultCode::BadValue,
+    known: &[
+        ("$ctx.tenant", InjectedSource::Tenant),
+        ("$ctx.user.empId", InjectedSource::Employee),
+        ("$ctx.requestId", InjectedSource::RequestId),
+    ],
+    later: &[],
+};
+
+const PINS: Words<Pin> = Words {
+    what: "pin",
+    code: FaultCode::BadValue,
+    known: &[("first_use", Pin::FirstUse), ("approve", Pin::Approve)],
+    later: &[],
+};
+
+/// Where only the first seen can be pinned.
+const FIRST_PIN: Words<Pin> = Words {
+    what: "pin",
+    code: FaultCode::BadValue,
+    known: &[("first_use", Pin::FirstUse)],
+    later: &["approve"],
+};
+
+/// The longest name of a tool, a prompt or an argument, in bytes.
+const MAX_NAME: usize = 256;
+
+/// The longest URI of a resource, in bytes.
+const MAX_URI: usize = 2_048;
+
+/// The longest description, in bytes.
+const MAX_DESCRIPTION: usize = 16 * 1024;
+
+pub(super) fn read(
+    map: &mut MapReader<'_>,
+    language: Language,
+    faults: &mut Faults,
+) -> Vec<UpstreamClasses> {
+    let entries = map.required_node("upstreams", faults).map(|node| node.named(faults));
+    let entries = entries.unwrap_or_default().into_iter();
+    entries.filter_map(|entry| UpstreamClasses::read(entry, language, faults)).collect()
+}
+
+// === impl UpstreamClasses ===
+
+impl UpstreamClasses {
+    fn read(entry: &Entry, language: Language, faults: &mut Faults) -> Option<Self> {
+        let upstream = match UpstreamName::parse(&entry.key) {
+            Ok(upstream) => Some(upstream),
+            Err(reason) => {
+                let message = format!("`{}` is no name here: {reason}", entry.key);
+                faults.add(FaultCode::BadName, &entry.key_at, message);
+                None
+            }
+        };
+        let mut map = entry.value.map(faults)?;
+        let class = |entry: &Entry, faults: &mut Faults| {
+            ItemClass::read(&entry.value, &entry.key_at, language, faults)
+        };
+        let default = map.entry("default").and_then(|entry| class(entry, faults));
+        let mut items = Vec::new();
+        for family in Family::ALL {
+            let entries = map.node(family.key()).map(|node| node.named(faults)).unwrap_or_default();
+            for item in entries {
+                let max = if family == Family::Resources { MAX_URI } else { MAX_NAME };
+                check_length(&item.key, max, &item.key_at, faults);
+                if let Some(class) = class(item, faults) {
+                    items.push((family, item.key.as_str().into(), class));
+                }
+            }
+        }
+        map.finish(faults);
+        Some(Self { upstream: upstream?, at: entry.key_at.clone(), default, items })
+    }
+}
+
+// === impl ItemClass ===
+
+impl ItemClass {
+    fn read(node: &Node, at: &Span, language: Language, faults: &mut Faults) -> Option<Self> {
+        let mut map = node.map(faults)?;
+        language.refuse(&mut map, Place::Item, faults);
+        let class = Self {
+            at: at.clone(),
+            risk: map.optional("risk", faults),
+            cost: map.optional("cost", faults),
+            pin: map.node("pin").and_then(|node| Pin::read(node, language, faults)),
+            timeout: some_time(&mut map, "timeout", faults),
+            max_time: some_time(&mut map, "max_time", faults),
+            retry_safe: map.optional("retry_safe", faults),
+            idempotency: map.node("idempotency").and_then(|node| {
+                IDEMPOTENCY.read(node, faults).map(|mode| Spanned::new(mode, &node.at))
+            }),
+            idempotency_argument: read_argument(&mut map, faults),
+            upstream_idempotent: map.optional("upstream_idempotent", faults),
+            inject: map.node("inject").map(|node| read_injected(node, faults).into()),
+            screen: map.words("screen", &SCREENS, faults),
+            published: Override::read(&mut map, faults).map(Arc::new),
+        };
+        map.finish(faults);
+        class.check(faults);
+        Some(class)
+    }
+
+    fn check(&self, faults: &mut Faults) {
+        if let (Some(mode), Some(_)) = (&self.idempotency, &self.idempotency_argument)
+            && mode.value == IdempotencyMode::None
+        {
+            let message = "`idempotency: none` with an `idempotency_argument`";
+            faults.add(FaultCode::Contradiction, &mode.at, message);
+        }
+        if let Some(argument) = &self.idempotency_argument
+            && self.inject.iter().flat_map(|all| all.iter()).any(|own| *own.argument == **argument)
+        {
+            let message = format!("`{argument}` carries the key, and is injected");
+            faults.add(FaultCode::Contradiction, &self.at, message);
+        }
+        if let (Some(timeout), Some(max_time)) = (&self.timeout, &self.max_time)
+            && timeout.value > max_time.value
+        {
+            let fault = faults.add(
+                FaultCode::Contradiction,
+                &timeout.at,
+                "`timeout` is longer than `max_time`, which ends every call",
+            );
+            fault.relate(&max_time.at, "`max_time` is here");
+        }
+    }
+
+    /// This one's settings, and the default's where it has none.
+    pub fn over(&self, default: Option<&ItemClass>) -> ItemClass {
+        let mut class = self.clone();
+        let Some(default) = default.cloned() else { return class };
+        class.risk = class.risk.or(default.risk);
+        class.cost = class.cost.or(default.cost);
+        class.pin = class.pin.or(default.pin);
+        class.timeout = class.timeout.or(default.timeout);
+        class.max_time = class.max_time.or(default.max_time);
+        class.retry_safe = class.retry_safe.or(default.retry_safe);
+        class.idempotency = class.idempotency.or(default.idempotency);
+        class.idempotency_argument = class.idempotency_argument.or(default.idempotency_argument);
+        class.upstream_idempotent = class.upstream_idempotent.or(default.upstream_idempotent);
+        class.inject = class.inject.or(default.inject);
+        class.screen = class.screen.or(default.screen);
+        class.published = class.published.or(default.published);
+        class
+    }
+}
+
+// === impl Pin ===
+
+impl Pin {
+    fn read(node: &Node, language: Language, faults: &mut Faults) -> Option<Self> {
+        if let Value::Text(text) = &node.value
+            && let Some(digits) = text.strip_prefix("sha256:")
+        {
+            if !language.has(Place::Item, "pin: sha256") {
+                let message = "a `pin` of one definition is not part of this version";
+                let fault = faults.add(FaultCode::NotInThisVersion, &node.at, message);
+                fault.suggest("only `first_use` is known");
+                return None;
+            }
+            let digest = hex(digits);
+            if digest.is_none() {
+                let message = "not a digest: `sha256:` is followed by 64 digits of 0-9 and a-f";
+                faults.add(FaultCode::BadValue, &node.at, message);
+            }
+            return digest.map(Pin::Exactly);
+        }
+        let words = if language.has(Place::Item, "pin: approve") { &PINS } else { &FIRST_PIN };
+        words.read(node, faults)
+    }
+}
+
+fn hex(digits: &str) -> Option<[u8; 32]> {
+    let mut digest = [0; 32];
+    let plain = digits.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'));
+    if digits.len() != 64 || !plain {
+        return None;
+    }
+    for (index, byte) in digest.iter_mut().enumerate() {
+        *byte = u8::from_str_radix(digits.get(index * 2..index * 2 + 2)?, 16).ok()?;
+    }
+    Some(digest)
+}
+
+fn read_injected(node: &Node, faults: &mut Faults) -> Vec<Injected> {
+    let entries = node.named(faults).into_iter();
+    let injected = entries.filter_map(|entry| {
+        check_length(&entry.key, MAX_NAME, &entry.key_at, faults);
+        let source = SOURCES.read(&entry.value, faults)?;
+        Some(Injected { argument: entry.key.as_str().into(), source })
+    });
+    injected.collect()
+}
+
+// === impl Override ===
+
+impl Override {
+    /// Reads `override`, or the short forms `name`, `description` and `hide`.
+    fn read(map: &mut MapReader<'_>, faults: &mut Faults) -> Option<Self> {
+        let short = ["name", "description", "hide"];
+        let first = short.into_iter().find_map(|key| map.entry(key));
+        let whole = map.entry("override");
+        if let (Some(first), Some(whole)) = (first, whole) {
+            let message = format!("`{}` beside `override`, which says the same", first.key);
+            let fault = faults.add(FaultCode::Contradiction, &first.key_at, message);
+            fault.relate(&whole.key_at, "`override` is here");
+        }
+        if let Some(whole) = whole {
+            let mut map = whole.value.map(faults)?;
+            let mut published = Self::read_texts(&mut map, faults);
+            let parameters = map.node("parameters").map(|node| node.named(faults));
+            let parameters = parameters.unwrap_or_default().into_iter();
+            published.parameters =
+                parameters.filter_map(|entry| Parameter::read(entry, faults)).collect();
+            map.finish(faults);
+            return Some(published);
+        }
+        first?;
+        let mut published = Self::read_texts(map, faults);
+        let hidden: Vec<String> = map.optional("hide", faults).unwrap_or_default();
+        published.parameters = hidden
+            .into_iter()
+            .map(|name| Parameter { name: name.into(), hidden: true, ..Parameter::default() })
+            .collect();
+        Some(published)
+    }
+
+    fn read_texts(map: &mut MapReader<'_>, faults: &mut Faults) -> Self {
+        let name: Option<Spanned<String>> = map.optional("name", faults);
+        if let Some(name) = &name {
+            check_length(&name.value, MAX_NAME, &name.at, faults);
+        }
+        let name = name.map(|name| name.value.into());
+        Self { name, description: read_description(map, faults), parameters: Vec::new() }
+    }
+}
+
+impl Parameter {
+    fn read(entry: &Entry, faults: &mut Faults) -> Option<Self> {
+        check_length(&entry.key, MAX_NAME, &entry.key_at, faults);
+        let mut map = entry.value.map(faults)?;
+        let allowed: Option<Vec<String>> = map.optional("enum", faults);
+        let parameter = Self {
+            name: entry.key.as_str().into(),
+            description: read_description(&mut map, faults),
+            hidden: map.optional("hidden", faults).unwrap_or(false),
+            allowed: allowed.map(|words| words.into_iter().map(Into::into).collect()),
+        };
+        map.finish(faults);
+        Some(parameter)
+    }
+}
+
+fn read_description(map: &mut MapReader<'_>, faults: &mut Faults) -> Option<Box<str>> {
+    let text: Spanned<String> = map.optional("description", faults)?;
+    if text.value.len() > MAX_DESCRIPTION {
+        let message = format!("longer than {MAX_DESCRIPTION} bytes");
+        faults.add(FaultCode::BadValue, &text.at, message);
+    }
+    Some(text.value.into())
+}
+
+fn some_time(
+    map: &mut MapReader<'_>,
+    key: &'static str,
+    faults: &mut Faults,
+) -> Option<Spanned<Duration>> {
+    let time: Spanned<Duration> = map.optional(key, faults)?;
+    if time.value.is_zero() {
+        faults.add(FaultCode::BadValue, &time.at, format!("`{key}` is no time at all"));
+    }
+    Some(time)
+}
+
+fn read_argument(map: &mut MapReader<'_>, faults: &mut Faults) -> Option<Arc<str>> {
+    let name: Spanned<String> = map.optional("idempotency_argument", faults)?;
+    check_length(&name.value, MAX_NAME, &name.at, faults);
+    Some(name.value.into())
+}
+
+fn check_length(name: &str, max: usize, at: &Span, faults: &mut Faults) {
+    if name.is_empty() || name.len() > max {
+        faults.add(FaultCode::BadName, at, format!("a name has 1 to {max} bytes"));
+    }
+}

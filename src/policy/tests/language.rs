@@ -1,0 +1,276 @@
+//! The whole language, of which this version carries out a part.
+
+use super::*;
+use crate::model::server::IdempotencyMode;
+
+const CLASSES: &str = r#"
+version: hangu/v1
+kind: Tools
+upstreams:
+  crm:
+    default: { risk: write_high }
+    tools:
+      contacts.search: { risk: read_low,   cost: 1,  pin: first_use, retry_safe: true }
+      contacts.export: { risk: read_high,  cost: 20, pin: first_use }
+      contacts.update: { risk: write_low,  cost: 2,  pin: approve, idempotency: optional }
+      contacts.purge:  { risk: write_high, cost: 50, idempotency: required,
+                         pin: "sha256:77b1f2c03e9d1a77309f2c41e5d0a3b8c6f4120798ab3cde55f01e7264d9b8aa" }
+"#;
+
+const PLATFORM: &str = r#"
+version: hangu/v1
+kind: Policy
+scope: platform
+rules:
+  - id: plat-no-exec
+    effect: deny
+    tools: ["*/shell.*", "*/exec*"]
+    say: Remote execution is not offered here.
+  - id: plat-high-risk-approval
+    effect: require_approval
+    risk: [write_high]
+    approval: { roles: [owner, security], count: 1, not_requester: true, expires: 15m }
+"#;
+
+const ACME: &str = r#"
+version: hangu/v1
+kind: Policy
+scope: { tenant: acme }
+mode: enforce
+roles:
+  member: { claim: groups, any: [acme-users] }
+  admin:  { claim: groups, any: [acme-admins], includes: [member] }
+rules:
+  - id: member-read
+    effect: allow
+    roles: [member]
+    risk: [read_low]
+  - id: admin-some-write
+    effect: allow
+    roles: [admin]
+    risk: [read_high, write_low]
+    tools: ["crm/contacts.*", "tickets/*"]
+  - id: admin-purge
+    effect: allow
+    roles: [admin]
+    tools: [crm/contacts.purge]
+  - id: eu-only
+    effect: deny
+    tools: ["crm/*"]
+    when: { arg: /region, not_in: [eu-west, eu-north] }
+limits:
+  - { id: user-rate,  per: [principal],        rate: 60/1m, burst: 20 }
+  - { id: crm-slots,  per: [tenant, upstream], upstreams: [crm], concurrency: 16, queue: 32, wait: 2s }
+  - { id: purge-rate, per: [tenant, tool],     tools: [crm/contacts.purge], rate: 5/1h, store_down: closed }
+quotas:
+  - id: month-cost
+    per: [tenant]
+    budget: { cost: 100000, every: month, zone: Europe/Paris }
+    steps:
+      - { at: 80%,  do: warn }
+      - { at: 100%, do: hide, cost_at_least: 5 }
+      - { at: 110%, do: deny }
+"#;
+
+fn files() -> Vec<PolicyFile> {
+    vec![
+        file("tools.yaml", CLASSES),
+        file("platform.yaml", PLATFORM),
+        file("tenants/acme.yaml", ACME),
+    ]
+}
+
+fn whole(files: Vec<PolicyFile>) -> Policies {
+    let (policies, faults) = Library::new(Language::Whole).compile(files);
+    policies.unwrap_or_else(|| panic!("{:#?}", told(&faults)))
+}
+
+/// What such a call is decided to be, for somebody of acme.
+fn decided(set: &Set, role: &str, index: usize, arguments: &'static str) -> (DecisionKind, String) {
+    let view = set.view(&tenant("acme"), &caller("gate"), &roles(&[role]));
+    let raw = bytes::Bytes::from_static(arguments.as_bytes());
+    let decision = view.decide_call(ItemIndex::new(index), Some(&raw));
+    (decision.kind, decision.rule.map_or("", |rule| &rule.id).to_owned())
+}
+
+#[test]
+fn the_drafts_load_as_they_stand_and_mean_what_they_say() {
+    let policies = whole(files());
+    let set = bind(&policies);
+    let sees = |role: &str| shown(&set.view(&tenant("acme"), &caller("gate"), &roles(&[role])));
+    assert_eq!(sees("member"), ["contacts.search"]);
+    assert_eq!(
+        sees("admin"),
+        ["contacts.search", "contacts.export", "contacts.update", "contacts.purge"]
+    );
+    let eu = r#"{"region":"eu-west"}"#;
+    for (role, index, arguments, kind, rule) in [
+        ("member", 0, eu, DecisionKind::Allow, "member-read"),
+        ("member", 0, r#"{"region":"us"}"#, DecisionKind::Deny, "eu-only"),
+        ("member", 3, eu, DecisionKind::Hide, ""),
+        ("admin", 2, eu, DecisionKind::Allow, "admin-some-write"),
+        ("admin", 3, eu, DecisionKind::RequireApproval, "plat-high-risk-approval"),
+        ("admin", 3, "{}", DecisionKind::Deny, "eu-only"),
+    ] {
+        assert_eq!(
+            decided(&set, role, index, arguments),
+            (kind, rule.to_owned()),
+            "{role} {index}"
+        );
+    }
+    let quotas: Vec<_> = policies.quotas().collect();
+    let [quota] = &quotas[..] else { panic!("{quotas:?}") };
+    assert_eq!(
+        (quota.budget.get(), quota.every, &*quota.zone),
+        (100_000, Window::Month, "Europe/Paris")
+    );
+    assert_eq!(quota.steps[1], Step { percent: 100, action: Action::Hide { cost_at_least: 5 } });
+}
+
+#[test]
+fn everything_that_is_said_of_a_tool_is_there() {
+    let text = r#"
+version: hangu/v1
+kind: Tools
+upstreams:
+  crm:
+    default: { risk: write_low, cost: 7, screen: block, upstream_idempotent: true, inject: { tenantId: $ctx.tenant } }
+    tools:
+      contacts.search: { risk: read_low, retry_safe: true, inject: { by: $ctx.user.empId, id: $ctx.requestId } }
+      contacts.export: { name: export, description: Exports., hide: [internal] }
+      contacts.update: { override: { name: change, parameters: { mode: { description: How., enum: [soft, hard] }, raw: { hidden: true } } } }
+"#;
+    let policies = whole(vec![file("tools.yaml", text)]);
+    let item = |name| policies.item(Subject::tool("crm", name));
+    let search = item("contacts.search");
+    assert_eq!((search.cost, search.retry_safe, search.screen), (7, true, Some(Screen::Block)));
+    assert!(search.upstream_idempotent && search.idempotency == IdempotencyMode::Optional);
+    let injected: Vec<_> =
+        search.inject.iter().flat_map(|all| all.iter()).map(|i| i.source).collect();
+    assert_eq!(injected, [InjectedSource::Employee, InjectedSource::RequestId]);
+    assert_eq!(item("other").inject.unwrap()[0].source, InjectedSource::Tenant);
+    let export = item("contacts.export").published.unwrap();
+    assert_eq!(
+        (export.name.as_deref(), export.description.as_deref()),
+        (Some("export"), Some("Exports."))
+    );
+    assert!(export.parameters[0].hidden && &*export.parameters[0].name == "internal");
+    let update = item("contacts.update").published.unwrap();
+    let words = update.parameters[0].allowed.as_ref().map(|words| words.join(" "));
+    assert_eq!((words.as_deref(), update.parameters[1].hidden), (Some("soft hard"), true));
+    let pins = ["contacts.search", "contacts.update", "contacts.purge"];
+    let drafts = whole(files());
+    let pins = pins.map(|name| drafts.item(Subject::tool("crm", name)).pin);
+    assert!(matches!(pins, [Pin::FirstUse, Pin::Approve, Pin::Exactly([0x77, 0xb1, ..])]));
+}
+
+#[test]
+fn what_nothing_acts_on_yet_is_refused() {
+    let (policies, faults) = Policies::compile(files());
+    assert!(policies.is_none());
+    let told = told(&faults);
+    for expected in [
+        "`quotas` is not part of this version",
+        "`store_down` is not part of this version",
+        "`cost` is not part of this version",
+        "`retry_safe` is not part of this version",
+        "the pin `approve` is not part of this version",
+        "a `pin` of one definition is not part of this version",
+    ] {
+        assert!(told.iter().any(|told| told.ends_with(expected)), "{expected}: {told:#?}");
+    }
+    assert!(told.iter().all(|told| told.starts_with("Y008 ")), "{told:#?}");
+}
+
+/// The one fault of a file that says the whole language.
+fn fault(text: &str) -> String {
+    let (_, faults) = Library::new(Language::Whole).compile(vec![file("a.yaml", text)]);
+    let [one] = &faults[..] else { panic!("{text}: {:#?}", told(&faults)) };
+    format!("{} {}", one.code, one.message)
+}
+
+#[test]
+fn quotas_that_make_no_sense_are_told() {
+    let quota = |rest: &str| {
+        format!(
+            "version: hangu/v1\nkind: Policy\nscope: platform\nquotas:\n  - {{ id: q, per: [tenant], {rest} }}\n"
+        )
+    };
+    let budget = "budget: { cost: 10, every: day, zone: UTC }";
+    for (rest, expected) in [
+        ("steps: [{ at: 100%, do: deny }]".to_owned(), "Y005 `budget` is missing"),
+        (
+            format!("{budget}, steps: []"),
+            "Y007 `steps` is empty: a budget at whose end nothing happens",
+        ),
+        (format!("{budget}, steps: [{{ at: 100%, do: stop }}]"), "Y007 unknown step `stop`"),
+        (
+            format!("{budget}, steps: [{{ at: 100, do: deny }}]"),
+            "Y006 expected a text, found a number",
+        ),
+        (
+            format!("{budget}, steps: [{{ at: 0%, do: deny }}]"),
+            "Y007 `0%` is not between 1% and 1000%",
+        ),
+        (format!("{budget}, steps: [{{ at: 100%, do: degrade }}]"), "Y005 `to` is missing"),
+        (
+            format!("{budget}, steps: [{{ at: 100%, do: degrade, to: \"crm/*\" }}]"),
+            "Y010 `crm/*` is not one tool, as in `crm/contacts.find`",
+        ),
+        (
+            format!("{budget}, steps: [{{ at: 100%, do: deny, cost_at_least: 5 }}]"),
+            "C009 `cost_at_least` says nothing here",
+        ),
+        (
+            format!("{budget}, steps: [{{ at: 100%, do: deny }}, {{ at: 80%, do: warn }}]"),
+            "C009 80% after 100%",
+        ),
+        (
+            "budget: { cost: 10, every: fortnight, zone: UTC }, steps: [{ at: 100%, do: deny }]"
+                .to_owned(),
+            "Y007 unknown window `fortnight`",
+        ),
+        (
+            "budget: { cost: 10, every: day, zone: 1/2 }, steps: [{ at: 100%, do: deny }]"
+                .to_owned(),
+            "Y007 `1/2` is no time zone such as `Europe/Paris` or `UTC`",
+        ),
+        (
+            "budget: { cost: 0, every: day, zone: UTC }, steps: [{ at: 100%, do: deny }]"
+                .to_owned(),
+            "Y007 a budget of nothing",
+        ),
+    ] {
+        assert_eq!(fault(&quota(&rest)), expected, "{rest}");
+    }
+}
+
+#[test]
+fn settings_of_a_tool_that_make_no_sense_are_told() {
+    let tool = |tool: &str| {
+        format!("version: hangu/v1\nkind: Tools\nupstreams:\n  crm:\n    tools:\n      x: {tool}\n")
+    };
+    for (text, expected) in [
+        (
+            "{ risk: read_low, pin: \"sha256:00\" }",
+            "Y007 not a digest: `sha256:` is followed by 64 digits of 0-9 and a-f",
+        ),
+        ("{ risk: read_low, screen: maybe }", "Y007 unknown screening `maybe`"),
+        (
+            "{ risk: read_low, inject: { a: $ctx.caller } }",
+            "Y007 unknown value to inject `$ctx.caller`",
+        ),
+        ("{ risk: read_low, cost: free }", "Y006 expected a number, found a text"),
+        ("{ risk: read_low, retry_safe: yes }", "Y006 expected `true` or `false`, found a text"),
+        (
+            "{ risk: read_low, name: a, override: {} }",
+            "C009 `name` beside `override`, which says the same",
+        ),
+        (
+            "{ risk: read_low, idempotency_argument: k, inject: { k: $ctx.requestId } }",
+            "C009 `k` carries the key, and is injected",
+        ),
+    ] {
+        assert_eq!(fault(&tool(text)), expected, "{text}");
+    }
+}
