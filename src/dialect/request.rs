@@ -54,7 +54,15 @@ pub fn served_first(
     params: Option<Value<'_>>,
     read: Result<(Request, Meta), Error>,
 ) -> Result<(Request, Meta), Error> {
-    let asks = matches!(method, Method::GetPrompt | Method::ReadResource | Method::Complete);
+    let asks = matches!(
+        method,
+        Method::GetPrompt
+            | Method::ReadResource
+            | Method::Complete
+            | Method::GetTask
+            | Method::UpdateTask
+            | Method::CancelTask
+    );
     let fault = match read {
         Err(fault) if asks => fault,
         other => return other,

@@ -175,7 +175,6 @@ fn rows_9_to_11_the_mirrored_headers() {
         "resources/read",
         "prompts/get",
         "completion/complete",
-        "subscriptions/listen",
         "tasks/get",
         "Tools/Call",
         "",

@@ -71,8 +71,11 @@ fn ask(gateway: &Gateway, number: usize) {
         assert_eq!(client.head().status, 200);
         let mut events = Vec::new();
         while let Some(event) = client.event() {
-            let data = event.lines().find_map(|line| line.strip_prefix("data: "));
-            events.push(data.unwrap().to_owned());
+            let data = event.lines().find_map(|line| line.strip_prefix("data: ")).unwrap();
+            // The first event of a stream that can be taken up again is no message.
+            if !data.is_empty() {
+                events.push(data.to_owned());
+            }
         }
         assert_eq!(events.len(), 3, "{events:?}");
         for event in &events {

@@ -225,6 +225,7 @@ impl Shared {
             Some("initialize") => answer(json!({
                 "protocolVersion": "2024-11-05", "capabilities": { "tools": {} },
                 "serverInfo": { "name": "s", "version": "1" } })),
+            Some("ping") => answer(json!({})),
             Some("tools/list") => {
                 let names = ["echo", "progress", "slow", "break", "session", "huge"];
                 answer(json!({ "tools": names.map(tool) }));

@@ -269,6 +269,8 @@ fn nothing_is_sent_after_a_cancellation() {
         client.send(&Request::handshake(body).header("Mcp-Session-Id", &session));
         go_on.give();
         assert_eq!(client.head().header("content-type"), Some("text/event-stream"));
+        // The first event of a stream that can be taken up again is no message.
+        assert!(client.event().unwrap().contains("retry:"));
         assert!(client.event().unwrap().contains("progress"));
         let cancel =
             r#"{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":7}}"#;

@@ -36,7 +36,7 @@ use crate::{
     dialect::{
         fault,
         jsonrpc::{self, Message},
-        sse, streamable_http,
+        sse, streamable_http, streamable_http_session,
     },
     error::{Code, Error},
     json::{Doc, Kind, Value},
@@ -101,7 +101,15 @@ fn admit(front: &mut Front, doc: &Doc) -> Result<Vec<Bytes>, Error> {
         return Err(invalid(single));
     }
     let keyed = headers.contains_key(header::IDEMPOTENCY_KEY);
-    if front.legacy(Method::Other)?.version != Version::V2025_03_26 {
+    let session = front.legacy(Method::Other)?;
+    // Outside a session it is the revision that is named, or the one that is assumed.
+    let version = match session.nonce {
+        Some(_) => session.version,
+        None => {
+            streamable_http_session::version_of(&front.parts.headers)?.unwrap_or(Version::ASSUMED)
+        }
+    };
+    if version != Version::V2025_03_26 {
         return Err(invalid(single));
     }
     let messages: Vec<Value<'_>> = doc.root().elements().collect();

@@ -159,18 +159,32 @@ impl InFlight {
             if primed {
                 kept.prime().await;
             }
+            // The client is asked something: without it, nobody will answer.
+            let mut asked = false;
             loop {
                 let event = tokio::select! {
                     event = stream.next() => event,
-                    () = cancelled(&mut self.cancelled) => None,
+                    () = cancelled(&mut self.cancelled) => {
+                        // What is kept is not sent any more.
+                        kept.lose();
+                        None
+                    }
+                    () = kept.abandoned(), if asked => None,
                 };
                 let Some(event) = event else { break };
+                asked = matches!(event, Event::Question(_));
                 let (needed, end) = match &event {
                     Event::Notification(_) => (false, false),
                     Event::Question(_) => (true, false),
                     Event::End(_) => (true, true),
                 };
-                kept.add(encoder.encode(event), needed).await;
+                tokio::select! {
+                    () = kept.add(encoder.encode(event), needed) => {}
+                    () = cancelled(&mut self.cancelled) => {
+                        kept.lose();
+                        break;
+                    }
+                }
                 if end {
                     break;
                 }

@@ -35,6 +35,9 @@ use crate::{
 /// How long a client is asked to wait before it connects again.
 const RETRY_MS: u64 = 1_000;
 
+/// Between two looks whether a client that was asked something is still there.
+const LOOK: Duration = Duration::from_secs(1);
+
 /// How much is kept for clients that lost their connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ResumeLimits {
@@ -328,7 +331,25 @@ impl Kept {
         Body::stream(StreamBody::new(frames))
     }
 
-    fn lose(&self) {
+    /// Resolves when the client has been gone for longer than anything is kept for it.
+    pub(super) async fn abandoned(&self) {
+        let window = self.of.limits.window;
+        loop {
+            let due = {
+                let state = self.state.lock();
+                // One that reads may leave at any time: it is looked at again.
+                if state.reader == 0 { state.left + window } else { Instant::now() + LOOK }
+            };
+            tokio::time::sleep_until(due).await;
+            let state = self.state.lock();
+            if state.reader == 0 && state.left.elapsed() >= window {
+                return;
+            }
+        }
+    }
+
+    /// Nothing of it can be read any more.
+    pub(super) fn lose(&self) {
         let (freed, wakers) = {
             let mut state = self.state.lock();
             (state.clear(), [state.reads.take(), state.writes.take()])
