@@ -59,12 +59,14 @@ upstream() { # kind, folder
 }
 
 judge() { # kind of upstream
-  local kind=$1 folder=$work/$1 url port admin gateway before=$failed
+  local kind=$1 folder=$work/$1 url port admin gateway more= before=$failed
   mkdir -p "$folder"
   upstream "$kind" "$folder"
 
   read -r port admin < <(free_ports 2)
-  configure "$folder" "$port" "$admin" everything "$url"
+  # Pages on both sides.
+  if [ "$kind" = paged ]; then more='lists: { page_size: 10 }'; fi
+  configure "$folder" "$port" "$admin" everything "$url" "$more"
   "$hangu" serve --config "$folder/hangu.yaml" > "$folder/hangu.log" 2>&1 &
   gateway=$!
   pids+=("$gateway")
@@ -74,20 +76,18 @@ judge() { # kind of upstream
   if [ "$suite" = 1 ] && [ "$kind" != paged ]; then
     local scenarios=(--revision 2025-11-25 --revision 2026-07-28 --all --without 'tasks-*') baselines=()
     if [ "$kind" = tasks ]; then scenarios=(--revision 2026-07-28 --scenario 'tasks-*'); fi
-    for baseline in everything "$kind-upstream"; do
-      if [ "$kind" != tasks ] && [ -e "$here/$baseline.baseline" ]; then
-        baselines+=(--baseline "$here/$baseline.baseline")
-      fi
-    done
+    if [ -e "$here/$kind-upstream.baseline" ]; then
+      baselines+=(--baseline "$here/$kind-upstream.baseline")
+    fi
     "$here/run.sh" "$url" "${headers[@]}" "${scenarios[@]}" "${baselines[@]}" \
       --out "$out/$kind" 2>&1 | tee "$folder/suite.log" || true
     count "suite, $kind upstream" "$folder/suite.log"
   fi
   if [ "$clients" = 1 ] && [ "$kind" != tasks ]; then
-    local options=(--tools-only --long-seconds 1)
+    local options=(--long-seconds 1)
     case $kind in
-      dual) options=(--tools-only --long-seconds "$long") ;;
-      paged) options+=(--only ts-v1,ts-v2:2026-07-28) ;;
+      dual) options=(--long-seconds "$long") ;;
+      paged) options+=(--only ts-v1,ts-v2:2026-07-28 --expect-pages) ;;
     esac
     "$here/clients/run.sh" "$url" "${headers[@]}" "${options[@]}" > "$folder/clients.log" 2>&1 || true
     grep -E '^(#|not ok)' "$folder/clients.log" | grep -B1 '^not ok' || true

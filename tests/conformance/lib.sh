@@ -55,7 +55,7 @@ await_ready() { # admin port, pid, log
 
 # A gateway that lets its one employee use everything that its one upstream offers: a
 # rule that names no family is about tools, prompts and resources.
-configure() { # folder, port, admin port, upstream, its URL
+configure() { # folder, port, admin port, upstream, its URL, more settings
   mkdir -p "$1/policies"
   cat > "$1/hangu.yaml" << YAML
 version: hangu/v1
@@ -63,6 +63,7 @@ listen: 127.0.0.1:$2
 admin: { listen: 127.0.0.1:$3 }
 policies: policies/
 audit: { file: audit.jsonl }
+${6:-}
 callers:
   conformance:
     keys: [{ env: CONFORMANCE_KEY }]

@@ -74,11 +74,15 @@ fn structured_content_that_is_no_object_is_told_as_text() {
         ),
         (
             r#"{"structuredContent":null,"content":[{"type":"text","text":"none"}],"x":1}"#,
-            r#"{"content":[{"type":"text","text":"none"},{"type":"text","text":"null"}],"x":1}"#,
+            r#"{"content":[{"type":"text","text":"none"}],"x":1}"#,
         ),
         (
             r#"{"content":[{"type":"text","text":" [1, 2]"}],"structuredContent":[1,2]}"#,
             r#"{"content":[{"type":"text","text":" [1, 2]"}]}"#,
+        ),
+        (
+            r#"{"content":[{"type":"text","text":""}],"structuredContent":3}"#,
+            r#"{"content":[{"type":"text","text":""},{"type":"text","text":"3"}]}"#,
         ),
         (
             r#"{"x":1,"structuredContent":"s"}"#,
