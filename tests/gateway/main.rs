@@ -20,6 +20,7 @@ mod lifecycle;
 mod message_shape;
 mod negotiation;
 mod param_headers;
+mod policy_tools;
 mod process_support;
 mod rate_limit;
 mod sessions;

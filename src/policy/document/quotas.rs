@@ -221,7 +221,7 @@ impl Step {
     }
 }
 
-fn parse_percent(text: &str) -> Result<u32, String> {
+pub(super) fn parse_percent(text: &str) -> Result<u32, String> {
     let number = text.strip_suffix('%').filter(|digits| digits.bytes().all(|b| b.is_ascii_digit()));
     match number.and_then(|digits| digits.parse().ok()) {
         Some(percent @ 1..=MAX_PERCENT) => Ok(percent),
