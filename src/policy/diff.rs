@@ -3,7 +3,7 @@
 //! It is exact, without trying every set of roles. Rules ask for one role out of some, so whether
 //! a decision differs for a set of roles shows with one role of it that allows and one that
 //! denies or asks: nobody's roles, each role and each pair tell all there is. Conditions on
-//! arguments are compared as they are written: where it cannot be shown that the new ones let
+//! arguments are compared by what follows from what: where it cannot be shown that the new ones let
 //! through no more, they are taken to let through more.
 
 use std::{
@@ -11,7 +11,9 @@ use std::{
     sync::Arc,
 };
 
-use super::{Asker, Bench, Effect, Family, ItemIndex, Named, Policies, Rollout, Rule, Scope, View};
+use super::{
+    Asker, Bench, Effect, Family, ItemIndex, Named, Policies, Predicate, Rollout, Rule, Scope, View,
+};
 use crate::model::caller::{CallerId, EmployeeId, Role, Roles, TenantId};
 
 /// A difference, for everybody it is a difference for.
@@ -150,7 +152,6 @@ struct Meeting {
 /// What must hold for a rule to have a say: all of it.
 #[derive(Debug, Clone)]
 struct Terms {
-    conditions: BTreeSet<String>,
     rule: Arc<Rule>,
 }
 
@@ -356,8 +357,7 @@ impl Meeting {
 
 impl Terms {
     fn of(rule: &Arc<Rule>) -> Self {
-        let conditions = rule.when.iter().map(ToString::to_string).collect();
-        Self { conditions, rule: rule.clone() }
+        Self { rule: rule.clone() }
     }
 
     /// Whether this surely holds whenever the other does.
@@ -368,11 +368,12 @@ impl Terms {
             // Whom a percentage reaches depends on the rule's id.
             (Some(own), Some(of)) => reaches_all(own, of, self.rule.id == other.rule.id),
         };
-        open && self.conditions.is_subset(&other.conditions)
+        let met = |own: &Predicate| other.rule.when.iter().any(|with| with.implies(own));
+        open && self.rule.when.iter().all(met)
     }
 
     fn text(&self) -> Option<String> {
-        let mut words: Vec<String> = self.conditions.iter().cloned().collect();
+        let mut words: Vec<String> = self.rule.when.iter().map(ToString::to_string).collect();
         if self.rule.rollout.is_some() {
             words.push(format!("`{}` is open to them", self.rule.id));
         }

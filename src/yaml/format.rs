@@ -18,7 +18,8 @@ pub fn format(text: &str) -> String {
             writer.blank = true;
             rest = more;
         } else if trimmed.starts_with('#') {
-            writer.comments.push((indent_of(first), trimmed));
+            let blank = std::mem::take(&mut writer.blank);
+            writer.comments.push((indent_of(first), trimmed, blank));
             rest = more;
         } else if matches!(*first, "---" | "...")
             || first.starts_with("--- ")
@@ -55,7 +56,7 @@ struct Writer<'t> {
     out: String,
     levels: Vec<Level>,
     /// Comments that belong to what comes next, with their indentation.
-    comments: Vec<(usize, &'t str)>,
+    comments: Vec<(usize, &'t str, bool)>,
     /// A blank line stands before what comes next.
     blank: bool,
 }
@@ -73,20 +74,22 @@ impl<'t> Writer<'t> {
 
     /// Writes waiting comments, beside the line they stand above if they were indented like it.
     fn flush_comments(&mut self, next: Option<(usize, usize)>) {
-        // The blank line stands after the comments if it came after them; there is no telling,
-        // so it stays before the first.
-        for (was, comment) in std::mem::take(&mut self.comments) {
+        let after = self.blank;
+        for (was, comment, blank) in std::mem::take(&mut self.comments) {
+            self.blank = blank;
             let indent = match next {
                 Some((next_was, next_is)) if next_was == was => next_is,
                 _ => self.mapped(was),
             };
             self.push(indent, comment);
         }
+        self.blank = after;
     }
 
     fn mapped(&self, was: usize) -> usize {
-        let level = self.levels.iter().rev().find(|level| level.was <= was);
-        level.map_or(0, |level| if level.was == was { level.is } else { level.is + 2 })
+        let same = self.levels.iter().find(|level| level.was == was);
+        let above = self.levels.iter().rev().find(|level| level.was < was);
+        same.map_or_else(|| above.map_or(0, |level| level.is + 2), |level| level.is)
     }
 
     /// Writes a line with something in it, and the lines that belong to it.
@@ -95,12 +98,7 @@ impl<'t> Writer<'t> {
         let was = indent_of(first);
         let text = first.trim_start();
         let is = self.enter(was, is_item(text));
-        let blank = self.blank;
-        if !self.comments.is_empty() {
-            self.flush_comments(Some((was, is)));
-        } else {
-            self.blank = blank;
-        }
+        self.flush_comments(Some((was, is)));
         let (dashes, text) = self.enter_items(was, is, text);
         if own.len() > 1 {
             self.several(is, &dashes, text, own.get(1..).unwrap_or_default());

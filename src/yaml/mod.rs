@@ -17,8 +17,10 @@ use crate::fault::Span;
 
 pub use expand::{Env, expand};
 pub use format::format;
-pub use names::{VERSION, check_name};
+pub use names::{RISKS, VERSION, check_name};
 pub use parse::parse;
+#[cfg(test)]
+pub use read::seen;
 pub use read::{FromNode, MapReader, Spanned, Words, parsed};
 pub use units::{ByteSize, Rate, duration_text};
 

@@ -80,3 +80,119 @@ fn a_fault_in_the_files_is_told_and_nothing_is_decided() {
     let results = log["runs"][0]["results"].as_array().unwrap();
     assert!(results.iter().any(|result| result["ruleId"] == "P014"), "{log}");
 }
+
+#[test]
+fn a_widening_is_told_and_stops_a_merge() {
+    let folder = Folder::drafts();
+    folder.copy(&folder.path("policies"), "new");
+    let acme = "new/tenants/acme.yaml";
+    folder.edit(acme, "risk: [read_low]", "risk: [read_low, read_high]");
+    folder.edit(acme, "not_in: [eu-west, eu-north]", "not_in: [eu-west]");
+    folder.edit("new/platform.yaml", "count: 1", "count: 2");
+    let found = folder.run(&["policy", "diff", "policies", "new"]);
+    insta::assert_snapshot!("policy_diff_widened", found.told());
+    assert_eq!(found.code, 3);
+    let allowed = folder.run(&["policy", "diff", "policies", "new", "--allow-widening"]);
+    assert_eq!(allowed.code, 0);
+    let same = folder.run(&["policy", "diff", "new", "new"]);
+    insta::assert_snapshot!("policy_diff_same", same.told());
+    let json = folder.run(&["policy", "diff", "policies", "new", "--format", "json"]);
+    let json: serde_json::Value = serde_json::from_str(&json.stdout).unwrap();
+    assert_eq!(json["widened"], true);
+    assert!(
+        json["differences"].as_array().unwrap().iter().any(|group| {
+            group["kind"] == "widened" && group["items"][0] == "crm/contacts.export"
+        })
+    );
+}
+
+#[test]
+fn what_only_narrows_ends_well() {
+    let folder = Folder::drafts();
+    folder.copy(&folder.path("policies"), "new");
+    folder.edit("new/tenants/acme.yaml", "roles: [admin]\n    risk", "roles: [owner]\n    risk");
+    folder.edit("new/tenants/acme.yaml", "not_in: [eu-west, eu-north]", "not_in: []");
+    let broken = folder.run(&["policy", "diff", "policies", "new"]);
+    assert_eq!((broken.code, broken.stdout.as_str()), (1, ""), "{}", broken.told());
+    folder.edit("new/tenants/acme.yaml", "when: { arg: /region, not_in: [] }", "say: Closed.");
+    let found = folder.run(&["policy", "diff", "policies", "new"]);
+    insta::assert_snapshot!("policy_diff_narrowed", found.told());
+    assert_eq!(found.code, 0);
+}
+
+/// A record as the audit file has it.
+fn record(
+    tool: &str,
+    employee: &str,
+    roles: &str,
+    decision: (&str, &str),
+    trace: u32,
+    more: &str,
+) -> String {
+    let (decision, reason) = decision;
+    format!(
+        "{{\"decision\":\"{decision}\",\"event\":\"call\",\"method\":\"tools/call\",\"principal\":\
+         {{\"auth\":\"fixed\",\"caller\":\"gate\",\"empId\":\"{employee}\",\"roles\":[\"{roles}\"]}},\
+         \"reason\":\"{reason}\",\"tenant\":\"acme\",\"tool\":\"{tool}\",\"traceId\":\"{trace:032x}\",\
+         \"v\":1{more}}}\n"
+    )
+}
+
+#[test]
+fn recorded_traffic_is_decided_again_by_other_policies() {
+    let folder = Folder::drafts();
+    // A rule that is only looked at so far.
+    folder.write(
+        "policies/shadow.yaml",
+        "version: hangu/v1\nkind: Policy\nscope: { tenant: acme }\nmode: shadow\nrules:\n  \
+         - { id: no-export, effect: deny, tools: [crm/contacts.export] }\n",
+    );
+    let allow = ("allow", "rule_allow");
+    let eu = ",\"argFacts\":{\"/region\":\"eu-west\"}";
+    let records = [
+        record("crm/contacts.export", "E1", "admin", allow, 1, eu),
+        record("crm/contacts.export", "E2", "admin", allow, 2, eu),
+        record("crm/contacts.search", "E1", "member", allow, 3, eu),
+        record("crm/contacts.search", "E1", "member", allow, 4, ""),
+        "not a record\n".to_owned(),
+        "{\"event\":\"start\",\"v\":1}\n".to_owned(),
+    ];
+    folder.write("audit.jsonl", &records.concat());
+    let found = folder.run(&["policy", "replay", "--records", "audit.jsonl", "policies"]);
+    insta::assert_snapshot!("policy_replay", found.told());
+    assert_eq!(found.code, 1);
+    std::fs::remove_file(folder.path("policies/shadow.yaml")).unwrap();
+    let same = folder.run(&["policy", "replay", "--records", "audit.jsonl", "policies"]);
+    assert_eq!(same.code, 0, "{}", same.told());
+}
+
+#[test]
+fn files_are_written_evenly_and_say_the_same() {
+    let folder = Folder::drafts();
+    let check = folder.run(&["policy", "fmt", "--check", "policies"]);
+    insta::assert_snapshot!("policy_fmt_check", check.told());
+    assert_eq!(check.code, 1);
+    let test = || folder.run(&["policy", "test", "policies"]).stdout;
+    let before = test();
+    assert_eq!(folder.run(&["policy", "fmt", "policies"]).code, 0);
+    assert_eq!(test(), before);
+    insta::assert_snapshot!("policy_fmt_acme", folder.read("policies/tenants/acme.yaml"));
+    let again = folder.run(&["policy", "fmt", "--check", "policies"]);
+    assert_eq!(again.code, 0, "{}", again.told());
+}
+
+#[test]
+fn what_fmt_does_not_understand_is_left_alone() {
+    let folder = Folder::drafts();
+    folder.write("policies/odd.yaml", "version: hangu/v1\nkind: Tools\nupstreams: {crm: {\n");
+    let found = folder.run(&["policy", "fmt", "policies/odd.yaml"]);
+    assert_eq!(found.code, 1, "{}", found.told());
+    assert_eq!(folder.read("policies/odd.yaml").lines().count(), 3);
+}
+
+#[test]
+fn the_policies_that_ship_are_formatted() {
+    let root = env!("CARGO_MANIFEST_DIR");
+    let found = ran(&["policy", "fmt", "--check", &format!("{root}/policies")]);
+    assert_eq!(found.code, 0, "{}", found.told());
+}

@@ -5,6 +5,7 @@ mod explain;
 mod fmt;
 mod load;
 mod replay;
+mod schema;
 mod test;
 
 use std::process::ExitCode;
@@ -30,6 +31,8 @@ enum Command {
     Replay(replay::Replay),
     /// Writes policy files evenly; with --check, exit code 1 if one is not
     Fmt(fmt::Fmt),
+    /// Prints the JSON Schema of a kind of document, for editors
+    Schema(schema::Schema),
     /// Runs the cases of `kind: PolicyTest` files; exit code 1 if one fails
     Test(test::Test),
 }
@@ -41,6 +44,7 @@ impl Policy {
             Command::Diff(args) => diff::run(args, out),
             Command::Fmt(args) => fmt::run(args, out),
             Command::Replay(args) => replay::run(args, out),
+            Command::Schema(args) => schema::run(args, out),
             Command::Test(args) => test::run(args, out),
         })
     }

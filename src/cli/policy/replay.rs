@@ -232,7 +232,7 @@ impl Tally {
             text += &format!("; {calls} not decided, for want of the arguments that rules look at");
         }
         if self.unreadable > 0 {
-            text += &format!("; {} that are no records", count(self.unreadable, "line"));
+            text += &format!("; {} not read, being no record", count(self.unreadable, "line"));
         }
         text
     }

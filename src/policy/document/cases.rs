@@ -60,7 +60,7 @@ pub enum ExpectedDecision {
     RequireApproval,
 }
 
-const DECISIONS: Words<ExpectedDecision> = Words {
+pub(in crate::policy) const DECISIONS: Words<ExpectedDecision> = Words {
     what: "decision",
     code: FaultCode::BadValue,
     known: &[
@@ -72,7 +72,7 @@ const DECISIONS: Words<ExpectedDecision> = Words {
     later: &[],
 };
 
-const REASONS: Words<&str> = Words {
+pub(in crate::policy) const REASONS: Words<&str> = Words {
     what: "reason",
     code: FaultCode::BadValue,
     known: &[

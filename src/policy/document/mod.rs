@@ -72,6 +72,19 @@ impl Scope {
     }
 }
 
+/// The closed lists of words that the files know.
+pub(in crate::policy) mod words {
+    pub(in crate::policy) use super::{
+        MODES, PLATFORM,
+        approval::CONFIRM,
+        cases::{DECISIONS, REASONS},
+        classes::{IDEMPOTENCY, PINS, SCREENS, SOURCES},
+        limits::{KEYS, STORE_DOWN},
+        quotas::{DOES, WINDOWS},
+        rules::EFFECTS,
+    };
+}
+
 #[derive(Debug, Clone, Copy)]
 enum Kind {
     Policy,
@@ -93,14 +106,14 @@ const KINDS: Words<Kind> = Words {
 };
 
 /// Whether the mode is shadow.
-const MODES: Words<bool> = Words {
+pub(in crate::policy) const MODES: Words<bool> = Words {
     what: "mode",
     code: FaultCode::BadValue,
     known: &[("enforce", false), ("shadow", true)],
     later: &[],
 };
 
-const PLATFORM: Words<()> =
+pub(in crate::policy) const PLATFORM: Words<()> =
     Words { what: "scope", code: FaultCode::BadValue, known: &[("platform", ())], later: &[] };
 
 impl Document {

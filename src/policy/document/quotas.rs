@@ -69,14 +69,14 @@ pub enum Action {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Do {
+pub(in crate::policy) enum Do {
     Warn,
     Degrade,
     Hide,
     Deny,
 }
 
-const WINDOWS: Words<Window> = Words {
+pub(in crate::policy) const WINDOWS: Words<Window> = Words {
     what: "window",
     code: FaultCode::BadValue,
     known: &[
@@ -89,7 +89,7 @@ const WINDOWS: Words<Window> = Words {
     later: &[],
 };
 
-const DOES: Words<Do> = Words {
+pub(in crate::policy) const DOES: Words<Do> = Words {
     what: "step",
     code: FaultCode::BadValue,
     known: &[("warn", Do::Warn), ("degrade", Do::Degrade), ("hide", Do::Hide), ("deny", Do::Deny)],

@@ -100,6 +100,9 @@ fn split_comment(text: &str) -> (&str, &str) {
             (Some('"'), '\\') => {
                 chars.next();
             }
+            (Some('\''), '\'') if chars.peek().is_some_and(|(_, next)| *next == '\'') => {
+                chars.next();
+            }
             (Some(open), c) if c == open => quote = None,
             (Some(_), _) => {}
             (None, '#') if before.is_whitespace() => return text.split_at(at),
