@@ -69,6 +69,14 @@ fn policy(c: &mut Criterion) {
     }
     let catalog = common::catalog(&[common::SERVER], 1_000);
     let subjects = common::subjects(&catalog);
+    // A call whose arguments two rules look at.
+    let set = common::conditional_policies().bind(&subjects);
+    let (tool, arguments) = (ItemIndex::new(500), Bytes::from(common::arguments(300)));
+    let view = set.view(tenant, id, roles);
+    assert!(view.looks_at_arguments(tool) && view.permit_call(tool, Some(&arguments)).is_ok());
+    group.bench_function("permit by arguments of 300 bytes", |b| {
+        b.iter(|| view.permit_call(black_box(tool), Some(&arguments)).is_ok());
+    });
     // A changed catalog.
     group.bench_function(BenchmarkId::new("bind", 1_000), |b| {
         b.iter_with_large_drop(|| policies.bind(black_box(&subjects)));

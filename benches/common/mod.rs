@@ -116,6 +116,27 @@ rules:
     policies.unwrap_or_else(Policies::none)
 }
 
+/// Policies that look at the arguments of every call.
+pub fn conditional_policies() -> Policies {
+    let text = "version: hangu/v1
+kind: Tools
+upstreams: { orders: { default: { risk: read_low } } }
+---
+version: hangu/v1
+kind: Policy
+scope: { tenant: acme }
+rules:
+  - { id: all, effect: allow, roles: [member] }
+  - { id: europe, effect: deny, when: { arg: /region, not_in: [eu-west, eu-north] } }
+  - { id: many, effect: deny, when: { arg: /limit, range: [100, null] } }
+";
+    let source = Arc::new(Source { name: "bench.yaml".to_owned(), text: text.to_owned() });
+    let file = PolicyFile { path: "bench.yaml".to_owned(), source };
+    let (policies, faults) = Policies::compile(vec![file]);
+    assert!(policies.is_some(), "{faults:#?}");
+    policies.unwrap_or_else(Policies::none)
+}
+
 /// The policies bound to a catalog.
 pub fn bind(policies: &Policies, catalog: &Catalog) -> Set {
     policies.bind(&subjects(catalog))
@@ -180,7 +201,7 @@ pub fn list() -> Bytes {
 }
 
 /// Rows of what tables hold: short strings, an escape now and then, numbers of every spelling.
-fn arguments(size: usize) -> String {
+pub fn arguments(size: usize) -> String {
     let mut text =
         String::from(r#"{"query":"open orders of Zo\u00eb","region":"eu-west","limit":10"#);
     let mut number = 0;

@@ -17,6 +17,7 @@ use super::{
     },
     scope::{RoleBook, ScopeRules},
     set::Set,
+    uri::expands,
 };
 use crate::{
     fault::{Fault, FaultCode, Faults, Source, Span},
@@ -172,7 +173,7 @@ impl Policies {
 
     /// The roles that the claims of a token, a JSON object, give an employee of a tenant.
     pub fn roles_from_claims(&self, tenant: &TenantId, claims: json::Value<'_>) -> Roles {
-        self.enforced.roles_of(tenant).from_claims(claims)
+        self.enforced.roles_of(tenant).given_by(claims)
     }
 
     /// Roles, and all that come with them in a tenant. What a view sees is worked out from these;
@@ -225,15 +226,31 @@ impl Compiled {
         RoleBook { platform: &self.platform, own }
     }
 
+    /// What is said of an item: by its name, or else by the upstream's default. A resource may
+    /// also come from a template that is classified; of several the worst counts.
     pub fn item(&self, subject: Subject<'_>) -> ItemPolicy {
-        self.upstreams.get(subject.upstream).map_or_else(
-            ItemPolicy::unclassified,
-            |classes| match (classes.of(subject.family).get(subject.name), &classes.default) {
-                (Some(class), default) => ItemPolicy::new(&class.over(default.as_ref())),
-                (None, Some(default)) => ItemPolicy::new(default),
-                (None, None) => ItemPolicy::unclassified(),
-            },
-        )
+        let Some(classes) = self.upstreams.get(subject.upstream) else {
+            return ItemPolicy::unclassified();
+        };
+        let own = classes.of(subject.family);
+        let class = match own.get(subject.name) {
+            None if subject.family == Family::Resources => {
+                let templates = own.iter().filter(|(name, _)| name.contains('{'));
+                let fitting = templates.filter(|(name, _)| expands(name, subject.name));
+                // What has no risk of its own is hidden, which is worse than any.
+                let key = |(name, class): &(&Arc<str>, &ItemClass)| {
+                    let risk = class.over(classes.default.as_ref()).risk;
+                    (risk.is_none(), risk, Arc::clone(name))
+                };
+                fitting.max_by_key(key).map(|(_, class)| class)
+            }
+            class => class,
+        };
+        match (class, &classes.default) {
+            (Some(class), default) => ItemPolicy::new(&class.over(default.as_ref())),
+            (None, Some(default)) => ItemPolicy::new(default),
+            (None, None) => ItemPolicy::unclassified(),
+        }
     }
 }
 

@@ -114,7 +114,7 @@ impl RoleBook<'_> {
     }
 
     /// Those that the claims of a token give, and those that come with them.
-    pub fn from_claims(&self, claims: Value<'_>) -> Roles {
+    pub fn given_by(&self, claims: Value<'_>) -> Roles {
         let met = |rule: &&Arc<RoleRule>| rule.claim.as_ref().is_some_and(|c| c.is_met(claims));
         self.with_included(&Roles::new(self.rules().filter(met).map(|rule| rule.role.clone())))
     }

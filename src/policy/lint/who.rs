@@ -121,8 +121,18 @@ fn held_roles(policies: &Compiled, surroundings: &Surroundings) -> Held {
 fn check_rules_roles(policies: &Compiled, held: &Held, faults: &mut Faults) {
     let anybody: BTreeSet<&str> =
         held.values().flat_map(BTreeMap::keys).map(Role::as_str).collect();
+    // Those that the platform's files give, to anybody.
+    let by_platform = || {
+        let given = policies.platform.roles.iter().flat_map(|rule| {
+            let own = rule.claim.as_ref().map(|_| &rule.role);
+            own.into_iter().chain(rule.includes.iter().map(|role| &role.value))
+        });
+        given.map(Role::as_str)
+    };
+    let anybody: BTreeSet<&str> = anybody.into_iter().chain(by_platform()).collect();
     let of = |tenant| -> BTreeSet<&str> {
-        held.get(tenant).into_iter().flat_map(BTreeMap::keys).map(Role::as_str).collect()
+        let own = held.get(tenant).into_iter().flat_map(BTreeMap::keys).map(Role::as_str);
+        own.chain(by_platform()).collect()
     };
     for rule in policies.rules() {
         if let Some(Approvers::Others { roles, .. }) = rule.approval.as_ref().map(|ask| &ask.by) {
@@ -180,7 +190,9 @@ fn check_held_roles(policies: &Compiled, held: &Held, faults: &mut Faults) {
             scopes.into_iter().flatten().flatten().copied()
         };
         for (role, at) in roles {
-            if !asked().any(|asked| asked == role.as_str()) {
+            // Or for one that comes with it.
+            let all = policies.roles_of(tenant).with_included(&Roles::new([role.clone()]));
+            if !asked().any(|asked| all.contains(asked)) {
                 let message = format!("no rule of tenant `{tenant}` asks for the role `{role}`");
                 let fault = faults.add(FaultCode::RoleWithoutRule, at, message);
                 fault.did_you_mean(role.as_str(), asked());

@@ -85,6 +85,22 @@ fn a_uri_of_no_catalog_is_decided_by_the_same_rules_and_refused_where_unsure() {
             (got, _) => panic!("{uri}: {got:?}"),
         }
     }
+    // By the template it may come from, where one is classified.
+    let rules = policy("platform", &["{ id: all, effect: allow, risk: [read_low] }"]);
+    let classes = CLASSES.replace(
+        "tools: { search: { risk: read_low } }",
+        "resources: { \"file:///pub/{name}\": { risk: read_low }, \"file:///{+any}\": { risk: read_low }, \"file:///pub/key{n}\": { risk: write_high } }",
+    );
+    let policies = compile(vec![file("tools.yaml", &classes), file("rules.yaml", &rules)]);
+    let by_template = policies.bind(&ITEMS).view(&tenant("acme"), &caller("gate"), &roles(&[]));
+    for (uri, expected) in [
+        ("file:///pub/a", true),
+        ("file:///x/y", true),
+        ("file:///pub/key1", false),
+        ("other:a", false),
+    ] {
+        assert_eq!(by_template.permit_uri("files", uri).is_ok(), expected, "{uri}");
+    }
     let nothing = view_of(&["{ id: tools, effect: allow, tools: [\"*/*\"] }"]);
     let refusal = nothing.permit_uri("crm", "crm://contacts/77").unwrap_err();
     assert_eq!(refusal.reason, Reason::DefaultDeny);

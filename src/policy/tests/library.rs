@@ -17,7 +17,8 @@ fn what_comes_out_never_depends_on_what_is_remembered() {
     let mut library = Library::default();
     let mut files =
         vec![file("tools.yaml", TOOLS), tenant_file(1, "wiki/*"), tenant_file(2, "crm/*")];
-    let steps: [&dyn Fn(&mut Vec<PolicyFile>); 7] = [
+    type Step<'a> = &'a dyn Fn(&mut Vec<PolicyFile>);
+    let steps: [Step<'_>; 7] = [
         &|_| {},
         &|files| files[1] = tenant_file(1, "crm/contacts.search"),
         &|files| {

@@ -236,6 +236,15 @@ fn roles_that_a_token_can_give_are_held() {
     let text = "version: hangu/v1\nkind: Policy\nscope: { tenant: acme }\nroles: { boss: { claim: groups, any: [b], includes: [chief] } }\nrules:\n  - { id: r, effect: deny, roles: [boss, chief, cheif], risk: [write_high] }\n";
     let files = vec![file("q.yaml", &policy("platform", &QUIET)), file("t.yaml", text)];
     assert_eq!(lint(files, Some(&surroundings())), ["P103 nobody has the role `cheif`"]);
+    // The platform's roles are everybody's, and one that brings another is asked for with it.
+    let platform = "version: hangu/v1\nkind: Policy\nscope: platform\nroles: { boss: { claim: groups, any: [b], includes: [member] } }\n";
+    let own = "version: hangu/v1\nkind: Policy\nscope: { tenant: acme }\nroles: { head: { claim: groups, any: [h], includes: [member] } }\nrules:\n  - { id: r, effect: deny, roles: [boss], risk: [write_high] }\n";
+    let files = vec![
+        file("q.yaml", &policy("platform", &QUIET)),
+        file("p.yaml", platform),
+        file("t.yaml", own),
+    ];
+    assert_eq!(lint(files, Some(&surroundings())), Vec::<String>::new());
 }
 
 #[test]

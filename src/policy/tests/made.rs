@@ -55,8 +55,10 @@ pub const GLOBS: [&str; 7] = [
     "crm/crm://contacts/*",
 ];
 
+type Holds = fn(&Value) -> bool;
+
 /// Each is YAML, and what it says of arguments.
-pub const CONDITIONS: [(&str, fn(&Value) -> bool); 5] = [
+pub const CONDITIONS: [(&str, Holds); 5] = [
     ("{ arg: /region, eq: eu }", |args| args["region"] == "eu"),
     ("{ arg: /region, not_in: [eu, us] }", |args| {
         !matches!(args["region"].as_str(), Some("eu" | "us"))

@@ -225,7 +225,7 @@ proptest! {
                     prop_assert_eq!(told_by(&explained), decision.kind);
                     prop_assert_eq!(explained.decision.kind, decision.kind);
                     // The rule that decided is one that applies.
-                    let by = decision.rule.map(|rule| Arc::as_ptr(rule));
+                    let by = decision.rule.map(Arc::as_ptr);
                     let applies = explained.rules.iter().any(|told| {
                         by == Some(Arc::as_ptr(told.rule)) && matches!(told.verdict, Verdict::Applies)
                     });
