@@ -36,8 +36,11 @@ fn the_reverse_question_is_answered_rule_by_rule() {
     let json: serde_json::Value =
         serde_json::from_str(ask(json).split_once('\n').unwrap().1).unwrap();
     assert_eq!(json["decision"], "hide");
-    assert_eq!(json["rules"][0]["why"], "risk write_high is not in [read_low]");
-    assert_eq!(json["rules"].as_array().unwrap().len(), 6);
+    let rules = json["rules"].as_array().unwrap();
+    assert_eq!(rules.len(), 6);
+    let own = rules.iter().find(|rule| rule["id"] == "member-read").unwrap();
+    assert_eq!(own["why"], "risk write_high is not in [read_low]");
+    assert_eq!((&own["applies"], &own["line"]), (&false.into(), &10.into()));
 }
 
 #[test]
