@@ -122,7 +122,7 @@ fn human(out: &mut String, fault: &Fault, paint: Paint) {
     let mut suggestion = fault.suggestion.as_deref().map(escape);
     if let Some(line) = fault.snippet() {
         let (line, carets) = excerpt(line, &fault.at, WIDTH - width - 3);
-        let _ = write!(out, "{dim}{} |{reset} {line}\n", fault.at.line);
+        let _ = writeln!(out, "{dim}{} |{reset} {line}", fault.at.line);
         let _ = write!(out, "{:width$} {dim}|{reset} {tint}{carets}", "");
         let room = WIDTH - width - 4;
         if let Some(fits) =

@@ -143,3 +143,75 @@ fn the_smallest_change_really_turns_the_decision() {
     );
     assert!(matches!(flip(&["m"], "crm/contacts.purge"), Change::NewRule));
 }
+
+mod for_any_rules {
+    use bytes::Bytes;
+    use proptest::prelude::*;
+
+    use super::{
+        super::made::{ARGUMENTS, EMPLOYEES, ITEMS, Viewer, files, rules, viewers},
+        *,
+    };
+    use crate::model::{caller::EmployeeId, exchange::DecisionKind};
+
+    /// How easily something is let through: not at all, after approval, at once.
+    fn ease(kind: DecisionKind) -> u8 {
+        match kind {
+            DecisionKind::Hide | DecisionKind::Deny => 0,
+            DecisionKind::RequireApproval => 1,
+            DecisionKind::Allow => 2,
+        }
+    }
+
+    fn eases(policies: &Policies) -> Vec<u8> {
+        let set = policies.bind(&ITEMS);
+        let mut all = Vec::new();
+        for Viewer { tenant: of, caller: by, roles: held, employee } in viewers() {
+            let (of, by) = (tenant(of), caller(by));
+            let employee = employee.and_then(|number| EmployeeId::parse(EMPLOYEES[number]));
+            let view = match (held.map(|held| roles(&held)), employee) {
+                (Some(held), Some(id)) => set.view_of_employee(&of, &by, &id, &held),
+                (Some(held), None) => set.view(&of, &by, &held),
+                (None, _) => set.view_of_key(&of, &by),
+            };
+            for item in 0..ITEMS.len() {
+                for arguments in ARGUMENTS {
+                    let raw = Bytes::from_static(arguments.as_bytes());
+                    all.push(ease(view.decide_call(ItemIndex::new(item), Some(&raw)).kind));
+                }
+            }
+        }
+        all
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(128))]
+
+        #[test]
+        fn what_diff_does_not_find_wider_is_wider_for_nobody(old in rules(), new in rules()) {
+            let (old, new) = (compile(files(&old)), compile(files(&new)));
+            let items = ITEMS.map(|subject| Named {
+                family: subject.family,
+                upstream: subject.upstream.into(),
+                name: subject.name.into(),
+            });
+            let found = diff(&old, &new, items);
+            let (before, after) = (eases(&old), eases(&new));
+            let mut pairs = before.iter().zip(&after);
+            if !found.iter().any(|found| found.kind.widens()) {
+                prop_assert!(pairs.clone().all(|(before, after)| after <= before), "{found:?}");
+            }
+            use DifferenceKind::{ApprovalAdded, ApprovalChanged, Narrowed};
+            let narrows = [ApprovalAdded, ApprovalChanged, Narrowed];
+            if !found.iter().any(|found| narrows.contains(&found.kind)) {
+                prop_assert!(pairs.all(|(before, after)| before <= after), "{found:?}");
+            }
+        }
+
+        #[test]
+        fn the_same_policies_never_differ(rules in rules()) {
+            let policies = compile(files(&rules));
+            prop_assert!(diff(&policies, &policies, []).is_empty());
+        }
+    }
+}
