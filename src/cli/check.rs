@@ -1,10 +1,14 @@
 //! `hangu check`: every fault of a configuration and its policies, without touching the network.
 
 use std::{
-    io::{self, IsTerminal, Write},
+    io::Write,
     path::{Path, PathBuf},
 };
 
+use super::{
+    catalog::Catalog,
+    tell::{CommandError, Ending},
+};
 use crate::{
     config::{self, Config, Loaded},
     fault::{Faults, Format, Report},
@@ -18,32 +22,20 @@ pub struct Args {
     /// A configuration, or a policy folder alone.
     pub target: PathBuf,
     pub format: Format,
+    /// What upstreams offer, in a file: with it the arguments of conditions are checked too.
+    pub catalog: Option<PathBuf>,
 }
 
-/// The value of `--format`.
-pub fn parse_format(text: &str) -> Result<Format, String> {
-    match text {
-        "human" => Ok(Format::Human { colour: wants_colour() }),
-        "plain" => Ok(Format::Plain),
-        "json" => Ok(Format::Json),
-        "sarif" => Err("`sarif` is not part of this version".to_owned()),
-        _ => Err("known are `human`, `plain` and `json`".to_owned()),
-    }
-}
-
-fn wants_colour() -> bool {
-    io::stdout().is_terminal() && config::process_env("NO_COLOR").is_none_or(|no| no.is_empty())
-}
-
-/// Writes the report. `false` if there is an error in it, for exit code 1.
-pub fn run(args: &Args, out: &mut dyn Write) -> io::Result<bool> {
+/// Writes the report. There are findings if there is an error in it.
+pub fn run(args: &Args, out: &mut dyn Write) -> Result<Ending, CommandError> {
+    let catalog = args.catalog.as_deref();
     let report = if args.target.is_dir() {
-        check_policies(&args.target)
+        check_policies(&args.target, catalog)?
     } else {
-        check(&args.target, &config::process_env).report
+        check_with(&args.target, catalog, &config::process_env)?.report
     };
     out.write_all(report.render(args.format).as_bytes())?;
-    Ok(report.errors() == 0)
+    Ok(if report.errors() == 0 { Ending::Well } else { Ending::Findings })
 }
 
 /// A configuration and its policies, and everything that there is to say about them.
@@ -57,6 +49,19 @@ pub struct Checked {
 /// Looks at a configuration and the policies it names. What is accepted here is what `serve`
 /// runs.
 pub fn check(file: &Path, env: Env<'_>) -> Checked {
+    check_beside(file, &Catalog::default(), env)
+}
+
+/// The same, with a list of what upstreams offer.
+pub fn check_with(
+    file: &Path,
+    catalog: Option<&Path>,
+    env: Env<'_>,
+) -> Result<Checked, CommandError> {
+    Ok(check_beside(file, &Catalog::read(catalog)?, env))
+}
+
+fn check_beside(file: &Path, catalog: &Catalog, env: Env<'_>) -> Checked {
     let mut loaded = Config::look(file, env);
     let mut faults = Faults::new();
     faults.extend(std::mem::take(&mut loaded.faults));
@@ -71,20 +76,23 @@ pub fn check(file: &Path, env: Env<'_>) -> Checked {
     if let Some(policies) = &policies {
         // With an error in the configuration its callers and upstreams may be missing.
         faults.extend(policies.lint(surroundings(&loaded).as_ref()));
+        faults.extend(catalog.check_arguments(policies));
     }
     let accepted = loaded.config.zip(policies).filter(|_| !faults.has_errors());
     Checked { accepted, report: Report { faults: faults.into_sorted(), files } }
 }
 
 /// Looks at a policy folder alone.
-pub fn check_policies(folder: &Path) -> Report {
+pub fn check_policies(folder: &Path, catalog: Option<&Path>) -> Result<Report, CommandError> {
+    let catalog = Catalog::read(catalog)?;
     let looked = Policies::look(folder);
     let mut faults = Faults::new();
     faults.extend(looked.faults);
     if let Some(policies) = &looked.policies {
         faults.extend(policies.lint(None));
+        faults.extend(catalog.check_arguments(policies));
     }
-    Report { faults: faults.into_sorted(), files: looked.files }
+    Ok(Report { faults: faults.into_sorted(), files: looked.files })
 }
 
 /// What policies have to do with of a configuration; `None` if that has an error.

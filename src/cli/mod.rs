@@ -1,6 +1,7 @@
 //! The command line: commands, flags, exit codes.
 //!
-//! Exit codes: 0 done, 1 findings, 2 wrong usage, 4 the environment does not allow it, 70 a bug.
+//! Exit codes: 0 done, 1 findings, 2 wrong usage, 3 access is wider than before, 4 the environment
+//! does not allow it, 70 a bug.
 
 #![allow(
     clippy::print_stdout,
@@ -8,11 +9,15 @@
     reason = "what a command says to its user goes where users look"
 )]
 
+pub mod catalog;
 pub mod check;
 mod demo;
+pub mod explain;
 mod healthcheck;
 pub mod init;
+pub mod policy;
 mod serve;
+pub mod tell;
 
 use std::{path::PathBuf, process::ExitCode};
 
@@ -45,6 +50,10 @@ enum Command {
     Serve(serve::Serve),
     /// Reports every fault of a configuration and its policies, without touching the network
     Check(CheckFlags),
+    /// Tells what a fault's code means, with an example and its remedy
+    Explain(explain::Explain),
+    /// Explains, tests, compares and formats policies, without a gateway
+    Policy(policy::Policy),
     /// Writes a commented starting point that passes `check`
     Init {
         /// The folder to write into; existing files are never overwritten
@@ -70,13 +79,20 @@ struct CheckFlags {
     target: Option<PathBuf>,
     #[command(flatten)]
     file: ConfigFile,
-    /// How to tell: human, plain or json
-    #[arg(long, default_value = "human", value_parser = check::parse_format)]
+    /// How to tell: human, plain, json or sarif
+    #[arg(long, default_value = "human", value_parser = tell::parse_report_format)]
     format: Format,
+    /// What upstreams offer, as a JSON file: checks the arguments of conditions too
+    #[arg(long, value_name = "FILE")]
+    catalog: Option<PathBuf>,
 }
 
 /// What was looked at has faults.
 const FINDINGS: u8 = 1;
+/// What was asked makes no sense.
+const USAGE: u8 = 2;
+/// Access is wider than before.
+const WIDENED: u8 = 3;
 /// The environment does not allow what was asked: a port is taken, a file cannot be written.
 const ENVIRONMENT: u8 = 4;
 
@@ -87,13 +103,11 @@ pub fn main() -> ExitCode {
         Command::Serve(serve) => serve.run(),
         Command::Check(flags) => {
             let target = flags.target.unwrap_or(flags.file.config);
-            let args = check::Args { target, format: flags.format };
-            match check::run(&args, &mut std::io::stdout().lock()) {
-                Ok(true) => ExitCode::SUCCESS,
-                Ok(false) => ExitCode::from(FINDINGS),
-                Err(error) => fail(error),
-            }
+            let args = check::Args { target, format: flags.format, catalog: flags.catalog };
+            tell::run(|out| check::run(&args, out))
         }
+        Command::Explain(args) => tell::run(|out| explain::run(&args, out)),
+        Command::Policy(policy) => policy.run(),
         Command::Init { folder } => {
             match init::run(&init::Args { folder }, &mut std::io::stdout().lock()) {
                 Ok(()) => ExitCode::SUCCESS,

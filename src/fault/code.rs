@@ -102,6 +102,8 @@ codes! {
     IgnoredFile = "P111",
     /// A condition on an argument that a tool under the rule does not have.
     ArgumentMissing = "P112",
+    /// A staged rule is open to a team that nobody is in.
+    TeamWithoutMember = "P113",
 }
 
 impl FaultCode {

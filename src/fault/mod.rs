@@ -4,12 +4,17 @@
 //! Nothing here knows what the files mean, and nothing on the path of a call uses it.
 
 mod code;
+mod pages;
 mod render;
+mod sarif;
+mod text;
 
 use std::{collections::HashSet, fmt, sync::Arc};
 
 pub use code::FaultCode;
+pub use pages::{Example, Page, pages};
 pub use render::{Format, Report};
+pub use text::{Paint, WIDTH, escape, wrap};
 
 /// How much a fault weighs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]

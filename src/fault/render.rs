@@ -7,7 +7,10 @@ use std::fmt::Write as _;
 
 use serde::Serialize;
 
-use super::{Fault, Severity, Span};
+use super::{
+    Fault, Severity, Span, sarif,
+    text::{Paint, WIDTH, escape, wrap},
+};
 
 /// How a report is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -18,6 +21,8 @@ pub enum Format {
     Plain,
     /// One JSON object.
     Json,
+    /// SARIF 2.1.0, which code hosts show beside the lines of a change.
+    Sarif,
 }
 
 /// Everything that a look at some files found.
@@ -43,9 +48,10 @@ impl Report {
 
     pub fn render(&self, format: Format) -> String {
         match format {
-            Format::Human { colour } => self.human(Paint(colour)),
+            Format::Human { colour } => self.human(Paint::new(colour)),
             Format::Plain => self.plain(),
             Format::Json => self.json(),
+            Format::Sarif => sarif::render(self),
         }
     }
 
@@ -63,14 +69,12 @@ impl Report {
         for fault in &self.faults {
             let severity = fault.severity().as_str();
             let _ = write!(out, "{}: {severity} {}: ", fault.at, fault.code);
-            escape(&mut out, &fault.message);
+            out.push_str(&escape(&fault.message));
             if let Some(suggestion) = &fault.suggestion {
-                out.push_str("; ");
-                escape(&mut out, suggestion);
+                let _ = write!(out, "; {}", escape(suggestion));
             }
             for related in &fault.related {
-                let _ = write!(out, "; {}: ", related.at);
-                escape(&mut out, &related.message);
+                let _ = write!(out, "; {}: {}", related.at, escape(&related.message));
             }
             out.push('\n');
         }
@@ -102,86 +106,69 @@ impl Report {
     }
 }
 
-#[derive(Clone, Copy)]
-struct Paint(bool);
-
-impl Paint {
-    fn on(self, code: &'static str) -> &'static str {
-        if self.0 { code } else { "" }
-    }
-
-    fn severity(self, severity: Severity) -> &'static str {
-        self.on(match severity {
-            Severity::Error => "\x1b[1;31m",
-            Severity::Warning => "\x1b[1;33m",
-        })
-    }
-}
-
 fn human(out: &mut String, fault: &Fault, paint: Paint) {
-    let (bold, dim, reset) = (paint.on("\x1b[1m"), paint.on("\x1b[2m"), paint.on("\x1b[0m"));
+    let (bold, dim, reset) = (paint.bold(), paint.dim(), paint.reset());
     let severity = fault.severity();
-    let tint = paint.severity(severity);
-    let _ = write!(out, "{tint}{}[{}]{reset}{bold}: ", severity.as_str(), fault.code);
-    escape(out, &fault.message);
-    let _ = writeln!(out, "{reset}");
+    let tint = match severity {
+        Severity::Error => paint.red(),
+        Severity::Warning => paint.yellow(),
+    };
+    let head = format!("{}[{}]", severity.as_str(), fault.code);
+    let message = wrap(&escape(&fault.message), head.len() + 2, WIDTH);
+    let _ = writeln!(out, "{tint}{head}{reset}{bold}: {message}{reset}");
     let width = fault.at.line.to_string().len();
     let _ = writeln!(out, "{:width$}{dim}-->{reset} {}", "", fault.at);
-    match fault.snippet() {
-        Some(line) => {
-            let _ = write!(out, "{dim}{} |{reset} ", fault.at.line);
-            escape(out, line);
-            let _ = write!(out, "\n{:width$} {dim}|{reset} {tint}", "");
-            underline(out, line, &fault.at);
-            if let Some(suggestion) = &fault.suggestion {
-                out.push(' ');
-                escape(out, suggestion);
-            }
-            let _ = writeln!(out, "{reset}");
+    // What stands beside the carets goes on a line of its own where it would be too wide.
+    let mut suggestion = fault.suggestion.as_deref().map(escape);
+    if let Some(line) = fault.snippet() {
+        let (line, carets) = excerpt(line, &fault.at, WIDTH - width - 3);
+        let _ = writeln!(out, "{dim}{} |{reset} {line}", fault.at.line);
+        let _ = write!(out, "{:width$} {dim}|{reset} {tint}{carets}", "");
+        let room = WIDTH - width - 4;
+        if let Some(fits) =
+            suggestion.take_if(|text| carets.chars().count() + text.chars().count() <= room)
+        {
+            let _ = write!(out, " {fits}");
         }
-        None => {
-            if let Some(suggestion) = &fault.suggestion {
-                let _ = write!(out, "{:width$} {dim}={reset} {tint}", "");
-                escape(out, suggestion);
-                let _ = writeln!(out, "{reset}");
-            }
-        }
+        let _ = writeln!(out, "{reset}");
+    }
+    if let Some(text) = suggestion {
+        let text = wrap(&text, width + 3, WIDTH);
+        let _ = writeln!(out, "{:width$} {dim}={reset} {tint}{text}{reset}", "");
     }
     for related in &fault.related {
-        let _ = write!(out, "{:width$} {dim}={reset} {}: ", "", related.at);
-        escape(out, &related.message);
-        out.push('\n');
+        let message = escape(&related.message);
+        let _ = writeln!(out, "{:width$} {dim}={reset} {}: {message}", "", related.at);
     }
 }
 
-/// Spaces up to the place, then carets under it.
-fn underline(out: &mut String, line: &str, at: &Span) {
+/// A line and the carets under the place, cut to so many columns around it.
+fn excerpt(line: &str, at: &Span, room: usize) -> (String, String) {
     let before = usize::try_from(at.column).unwrap_or(usize::MAX).saturating_sub(1);
-    let mut shown = String::new();
-    for c in line.chars().take(before) {
-        shown.clear();
-        escape(&mut shown, c.encode_utf8(&mut [0; 4]));
-        out.extend(std::iter::repeat_n(' ', shown.chars().count()));
+    let length = usize::try_from(at.length).unwrap_or(usize::MAX);
+    // Each character as it is shown, which may be several.
+    let shown: Vec<String> = line.chars().map(|c| escape(c.encode_utf8(&mut [0; 4]))).collect();
+    let columns = |part: &[String]| part.iter().map(|c| c.chars().count()).sum::<usize>();
+    let before = before.min(shown.len());
+    let marked = length.clamp(1, (shown.len() - before).max(1));
+    let whole = columns(&shown);
+    let start = if whole <= room { 0 } else { before.saturating_sub(room / 4) };
+    let mut end = shown.len();
+    let cut = usize::from(start > 0);
+    while end > before && columns(shown.get(start..end).unwrap_or_default()) + cut + 1 > room {
+        end -= 1;
     }
-    let rest = line.chars().count().saturating_sub(before).max(1);
-    let length = usize::try_from(at.length).unwrap_or(usize::MAX).clamp(1, rest);
-    out.extend(std::iter::repeat_n('^', length));
-}
-
-/// A file must not be able to draw on the terminal that shows its faults.
-fn escape(out: &mut String, text: &str) {
-    for c in text.chars() {
-        match c {
-            '\t' => out.push(' '),
-            c if c.is_control() || is_directional(c) => out.extend(c.escape_unicode()),
-            c => out.push(c),
-        }
+    if whole <= room {
+        end = shown.len();
     }
-}
-
-/// Marks that turn the direction of the text after them.
-fn is_directional(c: char) -> bool {
-    matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+    let mut text = if cut > 0 { "…".to_owned() } else { String::new() };
+    text.extend(shown.get(start..end).unwrap_or_default().iter().map(String::as_str));
+    if end < shown.len() {
+        text.push('…');
+    }
+    let left = columns(shown.get(start..before).unwrap_or_default()) + cut;
+    let carets = marked.min(end.saturating_sub(before).max(1));
+    (text, format!("{}{}", " ".repeat(left), "^".repeat(carets)))
 }
 
 #[derive(Serialize)]
@@ -304,10 +291,29 @@ policies/tenants/acme.yaml:3:12: error P014: unknown risk level `read_lo`; did y
         let mut report = report();
         report.faults[1].secret();
         report.faults[0].message = "a \x1b[31m b \u{202e}".into();
-        for format in [Format::Human { colour: false }, Format::Plain, Format::Json] {
+        for format in [Format::Human { colour: false }, Format::Plain, Format::Json, Format::Sarif]
+        {
             let text = report.render(format);
             assert!(!text.contains("risk: ["), "{text}");
             assert!(!text.contains('\x1b'), "{text}");
         }
+    }
+
+    #[test]
+    fn no_line_is_wider_than_120_columns_and_the_place_is_always_shown() {
+        let value = "x".repeat(300);
+        let text = format!("{}: [{value}, read_lo, {value}]\n", "k".repeat(40));
+        let source = Arc::new(Source { name: "a.yaml".into(), text });
+        let at = Span { source, line: 1, column: 346, length: 7 };
+        let mut fault = Fault::new(FaultCode::UnknownRisk, &at, "a word ".repeat(40));
+        fault.suggest("known are ".repeat(20));
+        let report = Report { faults: vec![fault], files: 1 };
+        let shown = report.render(Format::Human { colour: false });
+        assert!(shown.lines().all(|line| line.chars().count() <= 120), "{shown}");
+        let lines: Vec<_> = shown.lines().collect();
+        let snippet = lines.iter().position(|line| line.starts_with("1 | ")).unwrap();
+        let column = lines[snippet].chars().collect::<Vec<_>>();
+        let carets = lines[snippet + 1].find('^').unwrap();
+        assert_eq!(column[carets..carets + 7].iter().collect::<String>(), "read_lo", "{shown}");
     }
 }

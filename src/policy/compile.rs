@@ -12,7 +12,7 @@ use std::{
 use super::{
     Family, Library,
     document::{
-        Directory, Employee, Injected, ItemClass, LimitRule, Override, Pin, QuotaRule, Rule,
+        Case, Directory, Employee, Injected, ItemClass, LimitRule, Override, Pin, QuotaRule, Rule,
         Screen, UpstreamClasses,
     },
     scope::{RoleBook, ScopeRules},
@@ -34,6 +34,8 @@ pub struct Policies {
     pub(super) enforced: Arc<Compiled>,
     /// What all files together would say, where some are only to be looked at.
     pub(super) shadow: Option<Arc<Compiled>>,
+    /// What somebody expects of them.
+    pub(super) cases: Arc<[Arc<Case>]>,
 }
 
 /// A file of the policy folder.
@@ -107,7 +109,11 @@ impl Policies {
     pub fn none() -> Self {
         let (policies, _) = Self::compile(Vec::new());
         // Nothing is wrong with no file.
-        policies.unwrap_or_else(|| Self { enforced: Arc::default(), shadow: None })
+        policies.unwrap_or_else(|| Self {
+            enforced: Arc::default(),
+            shadow: None,
+            cases: Arc::default(),
+        })
     }
 
     /// Compiles files. There are policies unless there is an error; warnings come beside them.
@@ -123,6 +129,17 @@ impl Policies {
     /// Whether some files are only to be looked at.
     pub fn has_shadow(&self) -> bool {
         self.shadow.is_some()
+    }
+
+    /// What all files together say, those in shadow mode too.
+    pub fn as_written(&self) -> Self {
+        let written = self.shadow.as_ref().unwrap_or(&self.enforced);
+        Self { enforced: written.clone(), shadow: None, cases: self.cases.clone() }
+    }
+
+    /// What is expected of them, in the order of files and lines.
+    pub fn cases(&self) -> &[Arc<Case>] {
+        &self.cases
     }
 
     /// Every rule in force, by scope and id.

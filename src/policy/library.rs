@@ -19,7 +19,7 @@ use sha2::{Digest, Sha256};
 use super::{
     Language, Policies, PolicyFile, Scope,
     compile::{Classes, Compiled},
-    document::{Directory, Document, PolicyDocument},
+    document::{Case, Directory, Document, PolicyDocument},
     load::Folder,
     names::Names,
     scope::{RoleBook, ScopeRules},
@@ -128,6 +128,7 @@ impl Library {
             let mut apart = Library { serial: self.serial, ..Library::new(self.language) };
             Arc::new(apart.assemble(&files, revision, &mut faults))
         });
+        let cases: Vec<Arc<Case>> = files.iter().flat_map(|file| file.cases()).cloned().collect();
         if faults.has_errors() {
             return (None, faults.into_sorted());
         }
@@ -135,7 +136,7 @@ impl Library {
             self.enforced.insert(source.path.clone(), file.clone());
         }
         self.names.tidy();
-        let policies = Policies { enforced: Arc::new(compiled), shadow };
+        let policies = Policies { enforced: Arc::new(compiled), shadow, cases: cases.into() };
         (Some(policies), faults.into_sorted())
     }
 
@@ -295,9 +296,10 @@ impl Library {
 }
 
 /// The first 12 hex digits of the digest over paths and texts: the same files, the same revision.
+/// Files that only test decide nothing and are left out.
 fn revision(sources: &[PolicyFile], files: &[Arc<File>]) -> Arc<str> {
     let mut digest = Sha256::new_with_prefix(b"hangu.policy.v2");
-    for (source, file) in sources.iter().zip(files) {
+    for (source, file) in sources.iter().zip(files).filter(|(_, file)| !file.only_tests()) {
         digest.update((source.path.len() as u64).to_be_bytes());
         digest.update(&source.path);
         digest.update(file.digest);
@@ -353,6 +355,18 @@ impl File {
         Self { serial, source: source.clone(), digest, documents, faults: faults.into_sorted() }
     }
 
+    fn cases(&self) -> impl Iterator<Item = &Arc<Case>> {
+        self.documents.iter().flat_map(|document| match document {
+            Document::Cases(cases) => cases.as_slice(),
+            _ => &[],
+        })
+    }
+
+    fn only_tests(&self) -> bool {
+        let tests = |document: &Document| matches!(document, Document::Cases(_));
+        !self.documents.is_empty() && self.documents.iter().all(tests)
+    }
+
     /// A file is looked at or enforced as a whole.
     fn is_shadow(&self) -> bool {
         let shadow = |document: &Document| matches!(document, Document::Policy(p) if p.shadow);
@@ -377,6 +391,7 @@ impl<'f> Sorted<'f> {
                     }
                     Document::Tools(_) => &mut sorted.classes,
                     Document::Directory(_) => &mut sorted.directory,
+                    Document::Cases(_) => continue,
                 };
                 slot.0.push(key);
                 slot.1.push(document);

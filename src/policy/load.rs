@@ -53,6 +53,18 @@ impl Library {
     }
 }
 
+/// Every policy file of a folder, by path, or why they cannot be told.
+pub fn yaml_files(folder: &Path) -> Result<Vec<PathBuf>, Vec<Fault>> {
+    let (mut paths, mut faults) = (Vec::new(), Faults::new());
+    walk(folder, 0, &mut paths, &mut faults);
+    if faults.has_errors() {
+        return Err(faults.into_sorted());
+    }
+    let mut paths: Vec<PathBuf> = paths.into_iter().map(|(path, _)| path).collect();
+    paths.sort();
+    Ok(paths)
+}
+
 // === impl Folder ===
 
 /// What was read of a folder.

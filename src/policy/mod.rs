@@ -8,17 +8,22 @@
 mod bits;
 mod bound;
 mod compile;
+mod diff;
 mod document;
 mod explain;
+mod flip;
 mod glob;
 mod library;
 mod lint;
 mod load;
+mod named;
 mod names;
 mod predicate;
+mod schema;
 mod scope;
 mod set;
 mod shipped;
+mod suite;
 mod uri;
 mod view;
 
@@ -28,19 +33,25 @@ use crate::model::exchange::DecisionKind;
 
 pub use bits::BitSet;
 pub use compile::{ItemPolicy, Policies, PolicyFile, Subject};
+pub use diff::{Difference, DifferenceKind, Seer, diff};
 pub use document::{
-    Action, Approval, Approvers, Directory, Effect, Employee, Globs, Injected, InjectedSource,
-    Language, LimitKey, LimitKind, LimitRule, Override, Parameter, Pin, QuotaRule, Reach, RiskSet,
-    RoleRule, Rollout, Rule, Scope, Screen, Step, StoreDown, Window,
+    Action, Approval, Approvers, Asked, Case, Directory, Effect, Employee, Expected,
+    ExpectedDecision, Globs, Injected, InjectedSource, Language, LimitKey, LimitKind, LimitRule,
+    Override, Parameter, Pin, QuotaRule, Reach, RiskSet, RoleRule, Rollout, Rule, Scope, Screen,
+    Step, StoreDown, Window,
 };
 pub use explain::{Explanation, Told, Verdict};
+pub use flip::{Change, Flip};
 pub use glob::ItemGlob;
 pub use library::Library;
 pub use lint::{KnownCaller, Surroundings};
-pub use load::Loaded;
+pub use load::{Loaded, yaml_files};
+pub use named::Named;
 pub use predicate::{Pointer, Predicate, Scalar, Test};
+pub use schema::schemas;
 pub use set::Set;
 pub use shipped::shipped;
+pub use suite::{Asker, Bench, CaseOutcome, CaseResult, SuiteReport};
 pub use view::{Decision, NotMeant, View};
 
 /// What rules are about. All three share one space of indices.

@@ -19,7 +19,7 @@ use super::{
 };
 use crate::{
     json,
-    model::caller::{CallerId, EmployeeId, Roles, TenantId},
+    model::caller::{CallerId, EmployeeId, Role, Roles, TenantId},
 };
 
 /// Views kept for one tenant; with more kinds of callers than this they are worked out anew.
@@ -142,6 +142,41 @@ impl Set {
     /// What the caller may call without an employee: only what rules that name it grant.
     pub fn view_of_key(&self, tenant: &TenantId, caller: &CallerId) -> Arc<View> {
         self.look(Viewer { tenant, caller, roles: None, employee: None })
+    }
+
+    /// What somebody with these roles sees to whom every staged rule is open.
+    pub fn view_if_reached(
+        &self,
+        tenant: &TenantId,
+        caller: &CallerId,
+        roles: Option<&Roles>,
+    ) -> Arc<View> {
+        let own = self.bound.policies.tenants.get(tenant);
+        let scopes = [Some(&self.bound.policies.platform), own];
+        let rollouts = scopes.into_iter().flatten().flat_map(|scope| scope.rollouts.iter());
+        let named = [Some(&self.bound.policies.platform), own].into_iter().flatten();
+        let named = named.into_iter().any(|scope| scope.callers.contains(caller));
+        let book = self.bound.policies.roles_of(tenant);
+        let who = Who {
+            caller: named.then(|| caller.clone()),
+            roles: roles.map(|roles| book.with_included(roles)),
+            reached: rollouts.cloned().collect(),
+        };
+        Arc::new(View::new(self.bound.clone(), own.cloned(), who, None))
+    }
+
+    /// The roles of which something is said in a tenant's files or the platform's.
+    pub fn roles_that_include(&self, tenant: &TenantId) -> Vec<Role> {
+        let own = self.bound.policies.tenants.get(tenant);
+        let scopes = [Some(&self.bound.policies.platform), own].into_iter().flatten();
+        scopes.flat_map(|scope| scope.roles.iter().map(|rule| rule.role.clone())).collect()
+    }
+
+    /// The roles that the directory gives an employee of a tenant.
+    pub fn roles_in_directory(&self, tenant: &TenantId, id: &EmployeeId) -> Roles {
+        let known = self.bound.policies.directory.find(id);
+        let known = known.filter(|known| known.tenant == *tenant);
+        known.map(|known| known.roles.clone()).unwrap_or_default()
     }
 
     fn look(&self, viewer: Viewer<'_>) -> Arc<View> {

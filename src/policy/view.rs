@@ -225,6 +225,12 @@ impl View {
         rules.flat_map(|applied| applied.rule.when.iter().map(|predicate| &predicate.pointer))
     }
 
+    /// The rules that are about this viewer and the item, whatever the arguments.
+    pub fn applying(&self, item: ItemIndex) -> impl Iterator<Item = &Arc<Rule>> {
+        let lists = [&self.deny, &self.ask, &self.allow].into_iter();
+        lists.flat_map(move |list| about(list, item.get()).map(|applied| &applied.rule))
+    }
+
     /// Lets a use of this item without arguments through, or says why not.
     pub fn permit(self: &Arc<Self>, item: ItemIndex) -> Result<Permit, Refusal> {
         self.permit_call(item, None)

@@ -7,6 +7,7 @@
 
 mod expand;
 mod fast;
+mod format;
 mod names;
 mod parse;
 mod read;
@@ -15,8 +16,11 @@ mod units;
 use crate::fault::Span;
 
 pub use expand::{Env, expand};
-pub use names::{VERSION, check_name};
+pub use format::format;
+pub use names::{RISKS, VERSION, check_name};
 pub use parse::parse;
+#[cfg(test)]
+pub use read::seen;
 pub use read::{FromNode, MapReader, Spanned, Words, parsed};
 pub use units::{ByteSize, Rate, duration_text};
 
@@ -63,6 +67,23 @@ impl Node {
             Value::Text(_) => "a text",
             Value::Seq(_) => "a list",
             Value::Map(_) => "a mapping",
+        }
+    }
+
+    /// Whether it is the same but for its place and how it is written.
+    pub fn says_the_same(&self, other: &Node) -> bool {
+        match (&self.value, &other.value) {
+            (Value::Seq(own), Value::Seq(others)) => {
+                own.len() == others.len()
+                    && own.iter().zip(others).all(|(own, other)| own.says_the_same(other))
+            }
+            (Value::Map(own), Value::Map(others)) => {
+                let same = |(own, other): (&Entry, &Entry)| {
+                    own.key == other.key && own.value.says_the_same(&other.value)
+                };
+                own.len() == others.len() && own.iter().zip(others).all(same)
+            }
+            (own, other) => own == other,
         }
     }
 

@@ -249,6 +249,8 @@ impl<'n> MapReader<'n> {
 
     /// Reports keys that nobody asked for, and keys that stand there twice.
     pub fn finish(self, faults: &mut Faults) {
+        #[cfg(test)]
+        seen::note(&self.known);
         report_duplicates(self.entries, faults);
         for entry in self.entries {
             let key = entry.key.as_str();
@@ -258,6 +260,26 @@ impl<'n> MapReader<'n> {
                 fault.did_you_mean(&entry.key, self.known.iter().copied());
             }
         }
+    }
+}
+
+/// The keys that readers asked for, for a test that compares them with what is written about
+/// them.
+#[cfg(test)]
+pub mod seen {
+    use std::{cell::RefCell, collections::BTreeSet};
+
+    thread_local! {
+        static MAPPINGS: RefCell<BTreeSet<BTreeSet<&'static str>>> = RefCell::default();
+    }
+
+    pub(super) fn note(keys: &[&'static str]) {
+        MAPPINGS.with_borrow_mut(|all| all.insert(keys.iter().copied().collect()));
+    }
+
+    /// The keys of each mapping that this thread has read since it was last asked.
+    pub fn take() -> BTreeSet<BTreeSet<&'static str>> {
+        MAPPINGS.take()
     }
 }
 

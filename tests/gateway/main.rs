@@ -29,6 +29,7 @@ mod negotiation;
 mod notices;
 mod pagination;
 mod param_headers;
+mod policy_tools;
 mod process_support;
 mod questions;
 mod rate_limit;

@@ -35,7 +35,7 @@ pub struct Rollout {
     pub teams: Box<[Box<str>]>,
 }
 
-const CONFIRM: Words<()> = Words {
+pub(in crate::policy) const CONFIRM: Words<()> = Words {
     what: "one to confirm",
     code: FaultCode::BadValue,
     known: &[("requester", ())],

@@ -91,7 +91,7 @@ pub struct Parameter {
     pub allowed: Option<Vec<Box<str>>>,
 }
 
-const IDEMPOTENCY: Words<IdempotencyMode> = Words {
+pub(in crate::policy) const IDEMPOTENCY: Words<IdempotencyMode> = Words {
     what: "idempotency",
     code: FaultCode::BadValue,
     known: &[
@@ -102,14 +102,14 @@ const IDEMPOTENCY: Words<IdempotencyMode> = Words {
     later: &[],
 };
 
-const SCREENS: Words<Screen> = Words {
+pub(in crate::policy) const SCREENS: Words<Screen> = Words {
     what: "screening",
     code: FaultCode::BadValue,
     known: &[("mark", Screen::Mark), ("clean", Screen::Clean), ("block", Screen::Block)],
     later: &[],
 };
 
-const SOURCES: Words<InjectedSource> = Words {
+pub(in crate::policy) const SOURCES: Words<InjectedSource> = Words {
     what: "value to inject",
     code: FaultCode::BadValue,
     known: &[
@@ -120,7 +120,7 @@ const SOURCES: Words<InjectedSource> = Words {
     later: &[],
 };
 
-const PINS: Words<Pin> = Words {
+pub(in crate::policy) const PINS: Words<Pin> = Words {
     what: "pin",
     code: FaultCode::BadValue,
     known: &[("first_use", Pin::FirstUse), ("approve", Pin::Approve)],

@@ -23,9 +23,10 @@ pub enum Place {
     Policy,
     Limit,
     Item,
+    Case,
 }
 
-const MISSING: [(Place, &str); 13] = [
+const MISSING: [(Place, &str); 14] = [
     (Place::Policy, "quotas"),
     (Place::Limit, "store_down"),
     (Place::Item, "cost"),
@@ -40,6 +41,7 @@ const MISSING: [(Place, &str); 13] = [
     // Pins other than `first_use`; see `classes.rs`.
     (Place::Item, "pin: approve"),
     (Place::Item, "pin: sha256"),
+    (Place::Case, "given"),
 ];
 
 impl Language {

@@ -65,7 +65,7 @@ pub enum LimitKey {
     Address,
 }
 
-const KEYS: Words<LimitKey> = Words {
+pub(in crate::policy) const KEYS: Words<LimitKey> = Words {
     what: "thing to count by",
     code: FaultCode::BadValue,
     known: &[
@@ -80,7 +80,7 @@ const KEYS: Words<LimitKey> = Words {
     later: &[],
 };
 
-const STORE_DOWN: Words<StoreDown> = Words {
+pub(in crate::policy) const STORE_DOWN: Words<StoreDown> = Words {
     what: "answer to a store that is down",
     code: FaultCode::BadValue,
     known: &[("local", StoreDown::Local), ("open", StoreDown::Open), ("closed", StoreDown::Closed)],

@@ -4,6 +4,7 @@
 //! others is worked out in `compile.rs`.
 
 mod approval;
+mod cases;
 mod classes;
 mod directory;
 mod language;
@@ -22,6 +23,7 @@ use crate::{
 };
 
 pub use approval::{Approval, Approvers, Rollout};
+pub use cases::{Asked, Case, Expected, ExpectedDecision, parse_item};
 pub use classes::{
     Injected, InjectedSource, ItemClass, Override, Parameter, Pin, Screen, UpstreamClasses,
 };
@@ -38,6 +40,7 @@ pub enum Document {
     Policy(PolicyDocument),
     Tools(Vec<Arc<UpstreamClasses>>),
     Directory(Vec<Arc<Employee>>),
+    Cases(Vec<Arc<Case>>),
 }
 
 /// `kind: Policy`: what holds in one scope.
@@ -69,29 +72,48 @@ impl Scope {
     }
 }
 
+/// The closed lists of words that the files know.
+pub(in crate::policy) mod words {
+    pub(in crate::policy) use super::{
+        MODES, PLATFORM,
+        approval::CONFIRM,
+        cases::{DECISIONS, REASONS},
+        classes::{IDEMPOTENCY, PINS, SCREENS, SOURCES},
+        limits::{KEYS, STORE_DOWN},
+        quotas::{DOES, WINDOWS},
+        rules::EFFECTS,
+    };
+}
+
 #[derive(Debug, Clone, Copy)]
 enum Kind {
     Policy,
     Tools,
     Directory,
+    Cases,
 }
 
 const KINDS: Words<Kind> = Words {
     what: "kind",
     code: FaultCode::UnknownKind,
-    known: &[("Policy", Kind::Policy), ("Tools", Kind::Tools), ("Directory", Kind::Directory)],
-    later: &["PolicyTest"],
+    known: &[
+        ("Policy", Kind::Policy),
+        ("Tools", Kind::Tools),
+        ("Directory", Kind::Directory),
+        ("PolicyTest", Kind::Cases),
+    ],
+    later: &[],
 };
 
 /// Whether the mode is shadow.
-const MODES: Words<bool> = Words {
+pub(in crate::policy) const MODES: Words<bool> = Words {
     what: "mode",
     code: FaultCode::BadValue,
     known: &[("enforce", false), ("shadow", true)],
     later: &[],
 };
 
-const PLATFORM: Words<()> =
+pub(in crate::policy) const PLATFORM: Words<()> =
     Words { what: "scope", code: FaultCode::BadValue, known: &[("platform", ())], later: &[] };
 
 impl Document {
@@ -106,6 +128,7 @@ impl Document {
             Kind::Policy => Document::Policy(PolicyDocument::read(&mut map, language, faults)),
             Kind::Tools => Document::Tools(shared(classes::read(&mut map, language, faults))),
             Kind::Directory => Document::Directory(shared(directory::read(&mut map, faults))),
+            Kind::Cases => Document::Cases(shared(cases::read(&mut map, language, faults))),
         };
         map.finish(faults);
         Some(document)

@@ -69,14 +69,14 @@ pub enum Action {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Do {
+pub(in crate::policy) enum Do {
     Warn,
     Degrade,
     Hide,
     Deny,
 }
 
-const WINDOWS: Words<Window> = Words {
+pub(in crate::policy) const WINDOWS: Words<Window> = Words {
     what: "window",
     code: FaultCode::BadValue,
     known: &[
@@ -89,7 +89,7 @@ const WINDOWS: Words<Window> = Words {
     later: &[],
 };
 
-const DOES: Words<Do> = Words {
+pub(in crate::policy) const DOES: Words<Do> = Words {
     what: "step",
     code: FaultCode::BadValue,
     known: &[("warn", Do::Warn), ("degrade", Do::Degrade), ("hide", Do::Hide), ("deny", Do::Deny)],
@@ -221,7 +221,7 @@ impl Step {
     }
 }
 
-fn parse_percent(text: &str) -> Result<u32, String> {
+pub(super) fn parse_percent(text: &str) -> Result<u32, String> {
     let number = text.strip_suffix('%').filter(|digits| digits.bytes().all(|b| b.is_ascii_digit()));
     match number.and_then(|digits| digits.parse().ok()) {
         Some(percent @ 1..=MAX_PERCENT) => Ok(percent),

@@ -68,7 +68,7 @@ pub enum Effect {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct RiskSet(u8);
 
-const EFFECTS: Words<Effect> = Words {
+pub(in crate::policy) const EFFECTS: Words<Effect> = Words {
     what: "effect",
     code: FaultCode::BadValue,
     known: &[

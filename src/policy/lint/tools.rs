@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use super::{
     super::{
-        Effect, Family, ItemGlob, ItemPolicy, Rule,
+        Action, Effect, Family, ItemGlob, ItemPolicy, Rule,
         compile::{Classes, Compiled},
     },
     Surroundings,
@@ -35,6 +35,19 @@ pub(super) fn check(policies: &Compiled, surroundings: Option<&Surroundings>, fa
             known.check_glob(family, glob, rule.effect == Effect::Allow, faults);
         }
         known.check_risk(rule, faults);
+    }
+    for quota in policies.scopes().flat_map(|scope| &scope.quotas) {
+        for glob in quota.tools.iter().flatten() {
+            known.check_glob(Family::Tools, glob, true, faults);
+        }
+        for upstream in quota.upstreams.iter().flatten() {
+            known.check_upstream(upstream.value.as_str(), &upstream.at, faults);
+        }
+        for step in &quota.steps {
+            if let Action::Degrade { to } = &step.action {
+                known.check_degrade(to, &quota.at, faults);
+            }
+        }
     }
     for limit in policies.limits() {
         for glob in limit.tools.iter().flatten() {
@@ -100,6 +113,21 @@ impl<'a> Known<'a> {
         for (upstream, classes) in &self.classes {
             self.check_upstream(upstream, &classes.at, faults);
         }
+    }
+
+    /// A cheaper tool that there is not would leave nothing of a degraded call.
+    fn check_degrade(&self, to: &str, at: &Span, faults: &mut Faults) {
+        let classified = |upstream: &str| {
+            self.classes.get(&Arc::from(upstream)).is_some_and(|classes| classes.default.is_some())
+        };
+        let upstream = to.split_once('/').map_or(to, |(upstream, _)| upstream);
+        if self.items.contains_key(&(Family::Tools, to.to_owned())) || classified(upstream) {
+            return;
+        }
+        let message = format!("calls are to go to `{to}`, which nobody has classified");
+        let names = self.items.keys().filter(|(family, _)| *family == Family::Tools);
+        let names = names.map(|(_, name)| name.as_str());
+        faults.add(FaultCode::GlobWithoutTool, at, message).did_you_mean(to, names);
     }
 
     fn check_upstream(&self, upstream: &str, at: &Span, faults: &mut Faults) {

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{
-    super::{Scope, compile::Compiled},
+    super::{Approvers, Scope, compile::Compiled},
     Surroundings,
 };
 use crate::{
@@ -17,6 +17,7 @@ pub(super) fn check(policies: &Compiled, surroundings: &Surroundings, faults: &m
     check_employees(policies, surroundings, faults);
     let held = held_roles(policies, surroundings);
     check_rules_roles(policies, &held, faults);
+    check_teams(policies, faults);
     check_held_roles(policies, &held, faults);
 }
 
@@ -134,6 +135,15 @@ fn check_rules_roles(policies: &Compiled, held: &Held, faults: &mut Faults) {
         own.chain(by_platform()).collect()
     };
     for rule in policies.rules() {
+        if let Some(Approvers::Others { roles, .. }) = rule.approval.as_ref().map(|ask| &ask.by) {
+            let holders = rule.scope.tenant().map(of);
+            let holders = holders.as_ref().unwrap_or(&anybody);
+            if !roles.iter().any(|role| holders.contains(role.as_str())) {
+                let names: Vec<_> = roles.iter().map(|role| format!("`{role}`")).collect();
+                let message = format!("nobody can approve: nobody has {}", names.join(" or "));
+                faults.add(FaultCode::RoleWithoutHolder, &rule.at, message);
+            }
+        }
         for role in rule.roles.iter().flatten() {
             let name = role.value.as_str();
             let holders = rule.scope.tenant().map(of);
@@ -147,11 +157,31 @@ fn check_rules_roles(policies: &Compiled, held: &Held, faults: &mut Faults) {
     }
 }
 
+/// Teams are those of the directory.
+fn check_teams(policies: &Compiled, faults: &mut Faults) {
+    let employees = policies.directory.employees.values();
+    let known: BTreeSet<&str> =
+        employees.flat_map(|employee| employee.teams.iter().map(String::as_str)).collect();
+    for rule in policies.rules() {
+        let teams = rule.rollout.iter().flat_map(|rollout| rollout.teams.iter());
+        for team in teams.filter(|team| !known.contains(&***team)) {
+            let message =
+                format!("`{}` is open to the team `{team}`, and nobody is in it", rule.id);
+            let fault = faults.add(FaultCode::TeamWithoutMember, &rule.at, message);
+            fault.did_you_mean(team, known.iter().copied());
+        }
+    }
+}
+
 fn check_held_roles(policies: &Compiled, held: &Held, faults: &mut Faults) {
     let mut asked: BTreeMap<&Scope, BTreeSet<&str>> = BTreeMap::new();
     for rule in policies.rules() {
         let roles = rule.roles.iter().flatten().map(|role| role.value.as_str());
-        asked.entry(&rule.scope).or_default().extend(roles);
+        let own = asked.entry(&rule.scope).or_default();
+        own.extend(roles);
+        if let Some(Approvers::Others { roles, .. }) = rule.approval.as_ref().map(|ask| &ask.by) {
+            own.extend(roles.iter().map(Role::as_str));
+        }
     }
     for (tenant, roles) in held {
         let own = Scope::Tenant(tenant.clone());

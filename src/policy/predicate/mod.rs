@@ -4,6 +4,7 @@
 //! or of another type satisfies `not_in` and nothing else.
 
 mod decimal;
+mod implied;
 mod read;
 mod schema;
 

@@ -47,10 +47,7 @@ fn a_document_says_what_it_is() {
             "version: hangu/v1\nkind: Polcy\n",
             "P001 2:7 unknown kind `Polcy`: did you mean `Policy`?",
         ),
-        (
-            "version: hangu/v1\nkind: PolicyTest\n",
-            "Y008 2:7 the kind `PolicyTest` is not part of this version: known are `Policy`, `Tools` and `Directory`",
-        ),
+        ("version: hangu/v1\nkind: PolicyTest\n", "Y005 1:1 `cases` is missing"),
         ("version: hangu/v1\nkind: Policy\n", "Y005 1:1 `scope` is missing"),
         (
             "version: hangu/v1\nkind: Policy\nscope: platfrom\n",

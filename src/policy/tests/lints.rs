@@ -218,7 +218,7 @@ fn conditions_and_stages_leave_a_rule_its_use() {
             "{ id: b, effect: allow, roles: [member], tools: [\"wiki/*\"] }",
         ],
         &[
-            "{ id: a, effect: require_approval, risk: [read_low], approval: { roles: [owner] } }",
+            "{ id: a, effect: require_approval, risk: [read_low], approval: { roles: [clerk] } }",
             "{ id: b, effect: require_approval, roles: [member], risk: [read_low], approval: { confirm: requester } }",
         ],
     ] {
@@ -226,7 +226,7 @@ fn conditions_and_stages_leave_a_rule_its_use() {
     }
     let dead = [
         "{ id: a, effect: deny, tools: [\"wiki/*\"] }",
-        "{ id: b, effect: require_approval, tools: [wiki/page.read], approval: { roles: [owner] } }",
+        "{ id: b, effect: require_approval, tools: [wiki/page.read], approval: { roles: [clerk] } }",
     ];
     assert_eq!(warned(&dead), ["P101 `b` is dead: `a` denies all that it asks about"]);
 }
@@ -274,6 +274,55 @@ fn conditions_are_held_against_the_arguments_of_each_tool() {
         [
             "P015 6:52 `/region` of `crm/b` is of type integer, and never string",
             "P112 6:52 `crm/c` has no argument `/region`",
+        ]
+    );
+}
+
+#[test]
+fn somebody_must_be_there_to_approve() {
+    let ask = |roles: &str| {
+        format!(
+            "{{ id: a, effect: require_approval, tools: [\"crm/*\"], approval: {{ roles: [{roles}] }} }}"
+        )
+    };
+    assert_eq!(
+        warned(&[&ask("owner, security")]),
+        ["P103 nobody can approve: nobody has `owner` or `security`"]
+    );
+    assert_eq!(warned(&[&ask("owner, clerk")]), Vec::<String>::new(), "one of them is enough");
+    // A role that only approves is asked for all the same.
+    let people =
+        "version: hangu/v1\nkind: Directory\nemployees: { E1: { tenant: acme, roles: [owner] } }";
+    let rules: Vec<String> =
+        QUIET.iter().map(|rule| (*rule).to_owned()).chain([ask("owner")]).collect();
+    let rules: Vec<&str> = rules.iter().map(String::as_str).collect();
+    let files = vec![file("d.yaml", people), file("r.yaml", &policy("platform", &rules))];
+    assert_eq!(lint(files, Some(&surroundings())), Vec::<String>::new());
+}
+
+#[test]
+fn a_quota_is_over_tools_that_there_are() {
+    let quota = |tools: &str, to: &str| {
+        let text = format!(
+            "version: hangu/v1\nkind: Policy\nscope: platform\nquotas:\n  - id: q\n    per: [tenant]\n    \
+             tools: [{tools}]\n    budget: {{ cost: 1, every: day, zone: UTC }}\n    \
+             steps: [{{ at: 100%, do: degrade, to: {to} }}]\n"
+        );
+        let files = vec![file("tools.yaml", TOOLS), file("q.yaml", &text)];
+        let (policies, faults) = Library::new(Language::Whole).compile(files);
+        let policies = policies.unwrap_or_else(|| panic!("{:#?}", told(&faults)));
+        let faults = policies.lint(None);
+        let faults =
+            faults.iter().filter(|fault| fault.code != crate::fault::FaultCode::WeakIdempotency);
+        faults.map(|fault| format!("{} {}", fault.code, fault.message)).collect::<Vec<_>>()
+    };
+    assert_eq!(quota("crm/contacts.export", "crm/contacts.search"), Vec::<String>::new());
+    assert_eq!(quota("crm/contacts.export", "wiki/anything"), Vec::<String>::new(), "a default");
+    assert_eq!(
+        quota("crm/contacts.exprot", "crm/contacts.serch"),
+        [
+            "P107 calls are to go to `crm/contacts.serch`, which nobody has classified",
+            "P107 `crm/contacts.exprot` matches no tool in the catalog",
         ]
     );
 }

@@ -1,5 +1,6 @@
 //! What policies mean, case by case.
 
+mod compared;
 mod conditions;
 mod explained;
 mod families;
@@ -10,6 +11,7 @@ mod lints;
 mod made;
 mod properties;
 mod roles;
+mod schemas;
 mod shipped;
 mod terms;
 mod who;

@@ -1,0 +1,213 @@
+//! `hangu policy diff`: who gains and who loses what between two policy folders.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    io::Write,
+    path::PathBuf,
+};
+
+use serde_json::json;
+
+use super::load;
+use crate::{
+    cli::{
+        catalog::Catalog,
+        tell::{self, CommandError, Ending, count},
+    },
+    fault::{Format, Paint, WIDTH, escape, wrap},
+    policy::{Difference, DifferenceKind, Family, Seer, diff},
+};
+
+/// Which folders.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Limits and quotas are not compared, only who may use what.\n\n\
+    Examples:\n  \
+    hangu policy diff ../main/policies policies\n  \
+    hangu policy diff ../main/policies policies --allow-widening --format json")]
+pub struct Diff {
+    /// The policies as they are
+    #[arg(value_name = "OLD")]
+    old: PathBuf,
+    /// The policies as they are to be
+    #[arg(value_name = "NEW")]
+    new: PathBuf,
+    /// End well even if somebody may do more than before
+    #[arg(long)]
+    allow_widening: bool,
+    /// What upstreams offer, as a JSON file; without it, what the files name is all there is
+    #[arg(long, value_name = "FILE")]
+    catalog: Option<PathBuf>,
+    /// How to tell: human, plain or json
+    #[arg(long, default_value = "human", value_parser = tell::parse_format)]
+    format: Format,
+}
+
+/// Writes the differences. Exit code 3 if access is wider, unless that is allowed.
+pub fn run(args: &Diff, out: &mut dyn Write) -> Result<Ending, CommandError> {
+    let (old, new) = (load::load(&args.old)?, load::load(&args.new)?);
+    let catalog = Catalog::read(args.catalog.as_deref())?;
+    let differences = diff(&old, &new, catalog.names());
+    let widened = differences.iter().any(|difference| difference.kind.widens());
+    let groups = groups(&differences);
+    match args.format {
+        Format::Human { colour } => human(&groups, Paint::new(colour), out)?,
+        Format::Plain | Format::Sarif => plain(&groups, out)?,
+        Format::Json => {
+            let told: Vec<_> = groups.iter().map(Group::as_json).collect();
+            writeln!(out, "{}", json!({ "widened": widened, "differences": told }))?;
+        }
+    }
+    if widened && !args.allow_widening {
+        if args.format != Format::Json {
+            writeln!(out, "exit 3: access widened (use --allow-widening after review)")?;
+        }
+        return Ok(Ending::Widened);
+    }
+    Ok(Ending::Well)
+}
+
+/// Items for which the same is said of the same people.
+struct Group<'d> {
+    kind: DifferenceKind,
+    tenants: Vec<String>,
+    who: &'d Seer,
+    family: Family,
+    only: Option<&'d str>,
+    items: Vec<&'d str>,
+}
+
+fn groups(differences: &BTreeSet<Difference>) -> Vec<Group<'_>> {
+    type Key<'d> = (DifferenceKind, Option<String>, &'d Seer, Family, Option<&'d str>);
+    let mut by: BTreeMap<Key<'_>, Vec<&str>> = BTreeMap::new();
+    for difference in differences {
+        let tenant = difference.tenant.as_ref().map(ToString::to_string);
+        let only = difference.only.as_deref();
+        let key = (difference.kind, tenant, &difference.who, difference.family, only);
+        by.entry(key).or_default().push(&difference.item);
+    }
+    // What is the same in several tenants is told once.
+    let mut groups: Vec<Group<'_>> = Vec::new();
+    for ((kind, tenant, who, family, only), items) in by {
+        let tenant = tenant.unwrap_or_else(|| "(others)".to_owned());
+        let same = groups.iter_mut().find(|group| {
+            group.kind == kind
+                && group.who == who
+                && group.family == family
+                && group.only == only
+                && group.items == items
+        });
+        match same {
+            Some(group) => group.tenants.push(tenant),
+            None => {
+                groups.push(Group { kind, tenants: vec![tenant], who, family, only, items });
+            }
+        }
+    }
+    groups
+}
+
+fn human(groups: &[Group<'_>], paint: Paint, out: &mut dyn Write) -> Result<(), CommandError> {
+    if groups.is_empty() {
+        writeln!(out, "Nobody gains or loses anything.")?;
+        return Ok(());
+    }
+    let column = |text: &dyn Fn(&Group<'_>) -> String| {
+        groups.iter().map(|group| text(group).chars().count()).max().unwrap_or(0)
+    };
+    let kinds = column(&|group| kind_word(group.kind).to_owned());
+    let tenants = column(&|group| group.tenants()).min(30);
+    let people = column(&|group| who_text(group.who)).min(40);
+    let amounts = column(&|group| group.amount());
+    for group in groups {
+        let (tint, reset) = match group.kind.widens() {
+            true => (paint.red(), paint.reset()),
+            false => (paint.green(), paint.reset()),
+        };
+        let head = format!(
+            "{:<tenants$}  {:<people$}  {:<amounts$}   ",
+            group.tenants(),
+            who_text(group.who),
+            group.amount()
+        );
+        let word = kind_word(group.kind);
+        let begin = kinds + 2 + head.chars().count();
+        let (text, indent) = (group.text(), begin.min(WIDTH / 2));
+        let text = if begin > WIDTH / 2 {
+            format!("\n{}{}", " ".repeat(indent), wrap(&text, indent, WIDTH))
+        } else {
+            wrap(&text, indent, WIDTH)
+        };
+        writeln!(out, "{tint}{word:<kinds$}{reset}  {head}{text}")?;
+    }
+    Ok(())
+}
+
+fn plain(groups: &[Group<'_>], out: &mut dyn Write) -> Result<(), CommandError> {
+    for group in groups {
+        let (word, tenants) = (kind_word(group.kind).to_lowercase(), group.tenants());
+        writeln!(out, "{word}: {tenants}: {}: {}", who_text(group.who), group.text())?;
+    }
+    Ok(())
+}
+
+impl Group<'_> {
+    fn tenants(&self) -> String {
+        self.tenants.join(", ")
+    }
+
+    fn amount(&self) -> String {
+        let sign = match self.kind {
+            DifferenceKind::Widened => "+",
+            DifferenceKind::Narrowed => "-",
+            _ => "",
+        };
+        format!("{sign}{}", count(self.items.len(), self.family.one()))
+    }
+
+    fn text(&self) -> String {
+        let items = escape(&self.items.join(", "));
+        let only = self.only.map_or(String::new(), |only| format!(" where {}", escape(only)));
+        format!("{items}{only}")
+    }
+
+    fn as_json(&self) -> serde_json::Value {
+        json!({
+            "kind": kind_word(self.kind).to_lowercase().replace(' ', "_"),
+            "widens": self.kind.widens(),
+            "tenants": self.tenants,
+            "roles": self.who.roles.iter().map(|role| role.as_str()).collect::<Vec<_>>(),
+            "caller": self.who.caller.as_ref().map(|caller| caller.as_str()),
+            "keyAlone": self.who.key,
+            "employee": self.who.employee.as_ref().map(|employee| employee.as_str()),
+            "family": self.family.key(),
+            "items": self.items,
+            "where": self.only,
+        })
+    }
+}
+
+fn kind_word(kind: DifferenceKind) -> &'static str {
+    match kind {
+        DifferenceKind::Widened => "WIDENED",
+        DifferenceKind::Narrowed => "NARROWED",
+        DifferenceKind::ApprovalAdded => "APPROVAL ADDED",
+        DifferenceKind::ApprovalRemoved => "APPROVAL REMOVED",
+        DifferenceKind::ApprovalChanged => "APPROVAL CHANGED",
+    }
+}
+
+fn who_text(who: &Seer) -> String {
+    if let Some(employee) = &who.employee {
+        return format!("employee {employee}");
+    }
+    let roles: Vec<_> = who.roles.iter().map(|role| role.as_str()).collect();
+    let people = match (roles.as_slice(), who.key) {
+        (_, true) => "the key alone".to_owned(),
+        ([], false) => "everybody".to_owned(),
+        (roles, false) => roles.join("+"),
+    };
+    match &who.caller {
+        Some(caller) => format!("{people} by {caller}"),
+        None => people,
+    }
+}

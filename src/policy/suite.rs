@@ -1,0 +1,299 @@
+//! Runs the cases of `kind: PolicyTest` documents: the same decisions that calls get.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    thread,
+};
+
+use parking_lot::Mutex;
+
+use super::{
+    Decision, Family, ItemIndex, Named, Policies, Rule, Set, Verdict, View,
+    document::{Asked, Case, Expected},
+    glob::ItemGlob,
+};
+use crate::model::{
+    caller::{CallerId, EmployeeId, Roles, TenantId},
+    exchange::DecisionKind,
+};
+
+/// Threads that run cases at once.
+const MAX_THREADS: usize = 8;
+
+/// What became of every case.
+#[derive(Debug)]
+pub struct SuiteReport {
+    /// In the order of files and lines.
+    pub results: Vec<CaseResult>,
+    /// Each rule, by scope and id, and how many cases it had a say in.
+    pub coverage: Vec<(Arc<Rule>, usize)>,
+}
+
+#[derive(Debug)]
+pub struct CaseResult {
+    pub case: Arc<Case>,
+    pub outcome: CaseOutcome,
+}
+
+#[derive(Debug, PartialEq, Eq)]
+pub enum CaseOutcome {
+    Passed,
+    /// What was otherwise, in sentences.
+    Failed(Vec<String>),
+    /// Why this version cannot tell.
+    NotRun(String),
+}
+
+/// Who asks, as far as policy tells people apart.
+#[derive(Debug, Clone)]
+pub struct Asker {
+    pub tenant: TenantId,
+    /// `None` is a caller that no rule names.
+    pub caller: Option<CallerId>,
+    pub employee: Option<EmployeeId>,
+    /// `None`: those of the employee in the directory; without one, a key alone.
+    pub roles: Option<Roles>,
+}
+
+/// A set bound to names, and which of them stands where.
+#[derive(Debug)]
+pub struct Bench {
+    pub set: Set,
+    pub items: Vec<Named>,
+}
+
+// === impl Bench ===
+
+impl Bench {
+    /// Binds policies to these names.
+    pub fn new(policies: &Policies, items: impl IntoIterator<Item = Named>) -> Self {
+        let items: BTreeSet<Named> = items.into_iter().collect();
+        let items: Vec<Named> = items.into_iter().collect();
+        let subjects: Vec<_> = items.iter().map(Named::subject).collect();
+        Self { set: policies.bind(&subjects), items }
+    }
+
+    pub fn find(&self, item: &Named) -> Option<ItemIndex> {
+        self.items.binary_search(item).ok().map(ItemIndex::new)
+    }
+
+    /// What somebody sees.
+    pub fn view(&self, asker: &Asker) -> Arc<View> {
+        // No caller's name is empty.
+        let nobody = CallerId::new("");
+        let caller = asker.caller.as_ref().unwrap_or(&nobody);
+        let tenant = &asker.tenant;
+        match (self.roles(asker), &asker.employee) {
+            (Some(roles), Some(id)) => self.set.view_of_employee(tenant, caller, id, &roles),
+            (Some(roles), None) => self.set.view(tenant, caller, &roles),
+            (None, _) => self.set.view_of_key(tenant, caller),
+        }
+    }
+
+    /// The roles somebody has: those that are said, else those of the directory.
+    pub fn roles(&self, asker: &Asker) -> Option<Roles> {
+        let listed = |id: &EmployeeId| self.set.roles_in_directory(&asker.tenant, id);
+        asker.roles.clone().or_else(|| asker.employee.as_ref().map(listed))
+    }
+}
+
+// === impl Policies ===
+
+impl Policies {
+    /// Runs every case. `more` are names of the catalog that no file has.
+    pub fn run_cases(&self, more: impl IntoIterator<Item = Named>) -> SuiteReport {
+        let bench = Bench::new(self, self.named().into_iter().chain(more));
+        let cases = self.cases();
+        let (next, done) = (AtomicUsize::new(0), Mutex::new(Vec::with_capacity(cases.len())));
+        let work = || {
+            while let Some((at, case)) = nth(&next, cases) {
+                let mut heard = BTreeSet::new();
+                let outcome = judge(&bench, case, &mut heard);
+                done.lock().push((at, outcome, heard));
+            }
+        };
+        let cores = thread::available_parallelism().map_or(1, usize::from);
+        // A thread of its own is worth some cases.
+        let threads = cores.min(MAX_THREADS).min(cases.len() / 16 + 1);
+        thread::scope(|scope| {
+            for _ in 1..threads {
+                scope.spawn(work);
+            }
+            work();
+        });
+        let mut done = done.into_inner();
+        done.sort_by_key(|(at, ..)| *at);
+        let mut heard: BTreeMap<(&super::Scope, &str), usize> = BTreeMap::new();
+        let rules: Vec<_> = self.rules().collect();
+        for (_, _, own) in &done {
+            for rule in &rules {
+                if own.contains(&Arc::as_ptr(rule).addr()) {
+                    *heard.entry((&rule.scope, &rule.id)).or_default() += 1;
+                }
+            }
+        }
+        let count = |rule: &Arc<Rule>| heard.get(&(&rule.scope, &*rule.id)).copied().unwrap_or(0);
+        let coverage = rules.iter().map(|rule| (Arc::clone(rule), count(rule))).collect();
+        let results = done.into_iter().filter_map(|(at, outcome, _)| {
+            Some(CaseResult { case: cases.get(at)?.clone(), outcome })
+        });
+        SuiteReport { results: results.collect(), coverage }
+    }
+}
+
+fn nth<'c>(next: &AtomicUsize, cases: &'c [Arc<Case>]) -> Option<(usize, &'c Arc<Case>)> {
+    let at = next.fetch_add(1, Ordering::Relaxed);
+    cases.get(at).map(|case| (at, case))
+}
+
+impl Case {
+    /// Who asks.
+    pub fn asker(&self) -> Asker {
+        Asker {
+            tenant: self.tenant.clone(),
+            caller: self.caller.clone(),
+            employee: self.employee.clone(),
+            roles: self.roles.clone(),
+        }
+    }
+}
+
+/// The places of the rules that had a say; rules of one policy do not move.
+type Heard = BTreeSet<usize>;
+
+fn judge(bench: &Bench, case: &Case, heard: &mut Heard) -> CaseOutcome {
+    if !case.spent.is_empty() {
+        let quotas: Vec<_> = case.spent.iter().map(|(id, _)| format!("`{id}`")).collect();
+        let quotas = quotas.join(", ");
+        return CaseOutcome::NotRun(format!("this version does not count {quotas} yet"));
+    }
+    let view = bench.view(&case.asker());
+    let failures = match &case.asks {
+        Asked::Call { item, arguments, expect } => match bench.find(item) {
+            // Nobody is let into another tenant, whatever its rules.
+            Some(_) if case.foreign.is_some() => {
+                compare(expect, DecisionKind::Deny, "tenant_boundary", &[])
+            }
+            Some(index) => {
+                hear(&view, index, arguments.as_ref(), heard);
+                let decision = view.decide_call(index, arguments.as_ref());
+                let rules: Vec<&str> = decided_by(&decision);
+                compare(expect, decision.kind, decision.reason.as_str(), &rules)
+            }
+            None => vec![format!("`{}` is in no catalog", item.full())],
+        },
+        Asked::List { .. } if case.foreign.is_some() => {
+            vec!["a list is always that of one's own tenant: leave `at` out".to_owned()]
+        }
+        Asked::List { only_risk, visible, hidden } => {
+            let mut failures = Vec::new();
+            if let Some(risks) = only_risk {
+                failures.extend(check_risks(&view, bench, *risks, heard));
+            }
+            for (globs, wanted) in [(visible, true), (hidden, false)] {
+                for glob in globs {
+                    failures.extend(check_glob(&view, bench, glob, wanted, heard));
+                }
+            }
+            failures
+        }
+    };
+    if failures.is_empty() { CaseOutcome::Passed } else { CaseOutcome::Failed(failures) }
+}
+
+fn decided_by<'v>(decision: &Decision<'v>) -> Vec<&'v str> {
+    let rules = decision.asks.iter().copied().chain(decision.rule);
+    rules.map(|rule| &*rule.id).collect()
+}
+
+fn compare(expect: &Expected, kind: DecisionKind, reason: &str, rules: &[&str]) -> Vec<String> {
+    let decision = expect.decision.is_met_by(kind);
+    let because = expect.reason.is_none_or(|wanted| wanted == reason);
+    let rule = expect.rule.as_ref().is_none_or(|wanted| rules.contains(&&**wanted));
+    if decision && because && rule {
+        return Vec::new();
+    }
+    let by = rules.first().map_or(String::new(), |rule| format!(" by `{rule}`"));
+    let mut wanted = expect.decision.as_str().to_owned();
+    if let Some(reason) = expect.reason {
+        wanted += &format!(" ({reason})");
+    }
+    if let Some(rule) = &expect.rule {
+        wanted += &format!(" by `{rule}`");
+    }
+    vec![format!("expected {wanted}, got {} ({reason}){by}", kind.as_str())]
+}
+
+fn check_risks(
+    view: &View,
+    bench: &Bench,
+    risks: super::RiskSet,
+    heard: &mut Heard,
+) -> Option<String> {
+    let mut seen = 0;
+    let mut wrong = Vec::new();
+    for (index, item) in bench.items.iter().enumerate() {
+        if !view.visible().contains(index) {
+            continue;
+        }
+        seen += 1;
+        let place = ItemIndex::new(index);
+        hear(view, place, None, heard);
+        if let Some(risk) = view.item(place).map(|policy| policy.risk)
+            && !risks.contains(risk)
+        {
+            wrong.push(format!("`{}` ({})", item.full(), risk.as_str()));
+        }
+    }
+    let words: Vec<_> = risks.iter().map(|risk| risk.as_str()).collect();
+    let words = words.join(", ");
+    match (seen, wrong.as_slice()) {
+        // A list without anything in it proves nothing.
+        (0, _) => Some(format!("expected something of [{words}], the list is empty")),
+        (_, []) => None,
+        (_, wrong) => Some(format!("expected only [{words}], the list has {}", wrong.join(", "))),
+    }
+}
+
+fn check_glob(
+    view: &View,
+    bench: &Bench,
+    glob: &ItemGlob,
+    wanted: bool,
+    heard: &mut Heard,
+) -> Option<String> {
+    let mut wrong = Vec::new();
+    let mut any = false;
+    for (index, item) in bench.items.iter().enumerate() {
+        let full = item.full();
+        if item.family != Family::Tools || !glob.matches(&full) {
+            continue;
+        }
+        any = true;
+        hear(view, ItemIndex::new(index), None, heard);
+        if view.visible().contains(index) != wanted {
+            let decision = view.decide(ItemIndex::new(index));
+            let by = decision.rule.map_or(String::new(), |rule| format!(" by `{}`", rule.id));
+            wrong.push(format!("`{full}` ({}{by})", decision.reason.as_str()));
+        }
+    }
+    let (should, does) = if wanted { ("see", "hidden") } else { ("not see", "visible") };
+    if !any {
+        return Some(format!("`{}` matches no tool that the files name", glob.as_str()));
+    }
+    (!wrong.is_empty()).then(|| format!("expected to {should} {}: {does}", wrong.join(", ")))
+}
+
+/// Notes which rules are about the viewer and the item.
+fn hear(view: &View, item: ItemIndex, arguments: Option<&bytes::Bytes>, heard: &mut Heard) {
+    let Some(explanation) = view.explain(item, arguments) else { return };
+    for told in &explanation.rules {
+        if matches!(told.verdict, Verdict::Applies | Verdict::Depends(_)) {
+            heard.insert(Arc::as_ptr(told.rule).addr());
+        }
+    }
+}
