@@ -20,6 +20,8 @@ use crate::{
 const SWEEP: Duration = Duration::from_secs(30);
 /// A session at a server that nobody used for so long is ended.
 const SESSION_IDLE: Duration = Duration::from_secs(600);
+/// Between two attempts to save what a store did not take.
+const SAVE: Duration = Duration::from_secs(5);
 /// Between two looks at what the metrics tell of the upstreams.
 const GAUGES: Duration = Duration::from_secs(5);
 
@@ -115,6 +117,13 @@ impl Background {
                 swept.limiter.sweep();
                 swept.replays.sweep();
                 swept.client_sessions.sweep(swept.clock.now_ms());
+            }
+        });
+        let saved = engines.replays.clone();
+        tasks.spawn(async move {
+            loop {
+                tokio::time::sleep(SAVE).await;
+                saved.retry();
             }
         });
         let gauged = engines.clone();

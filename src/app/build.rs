@@ -1,6 +1,6 @@
 //! Puts the parts together: each gets its configuration in its own terms.
 
-use std::{collections::HashSet, io, sync::Arc};
+use std::{collections::HashSet, io, sync::Arc, time::Duration};
 
 use secrecy::SecretBox;
 
@@ -12,7 +12,7 @@ use crate::{
     config::{self, Config},
     discovery::OnChange,
     edge::{self, GuardConfig, GuardLayer, ListenError, ServerConfig, Shutdown, TrustedProxies},
-    idempotency::{Replays, Settings},
+    idempotency::{Bodies, Replays, Settings},
     identity::{
         api_key::{CallerEntry, Callers, Fixed, Identity, KeyDigest},
         seal::Sealer,
@@ -32,6 +32,7 @@ use crate::{
         trace::{Closer, TraceLayer},
         translate::{Cancels, northbound::NorthboundConfig},
     },
+    store::{self, Store},
     telemetry::{self, ExportError, Metrics, Telemetry},
     upstream::{Cluster, ClusterConfig, ClusterError, Endpoint, Transport, Trust},
 };
@@ -52,6 +53,8 @@ pub enum StartError {
     Audit(#[from] audit::StartError),
     #[error("traces cannot be exported: {0}")]
     Export(#[from] ExportError),
+    #[error("store: {0}")]
+    Store(#[from] store::OpenError),
     #[error("{0}")]
     Listen(ListenError),
     #[error("the admin listener: {0}")]
@@ -87,6 +90,7 @@ pub(super) fn app(
         clock.clone(),
         Arc::new(AuditMetrics(metrics.clone())),
     )?);
+    let (replays, store) = replays(&config, options, &clock)?;
     let transport = Transport::new(Trust::System);
     let upstreams = upstreams(&config, &transport)?;
     let registry = Arc::new(Registry::new(upstreams.iter().map(|upstream| upstream.name.clone())));
@@ -103,7 +107,7 @@ pub(super) fn app(
         worlds: worlds.clone(),
         upstreams: upstreams.clone(),
         limiter: limiter.clone(),
-        replays: Replays::new(replays(&config), clock.clone()),
+        replays,
         audit: audit.clone(),
         keys: keys.clone(),
         sessions: Arc::new(Sessions::default()),
@@ -127,6 +131,7 @@ pub(super) fn app(
         worlds: worlds.clone(),
         upstreams: upstreams.clone(),
         audit: audit.clone(),
+        store: store.as_ref().map(Store::health),
         shutdown: shutdown.clone(),
     });
     let closing = Arc::new(Closer::new(telemetry.clone(), audit, keys));
@@ -148,7 +153,7 @@ pub(super) fn app(
         build: build_info(&options.instance),
     });
     let trace = TraceLayer::new(telemetry, closing, clock);
-    Ok(App { config, engines, transport, trace, background, admin, probes, shutdown, tls })
+    Ok(App { config, engines, transport, trace, background, admin, probes, shutdown, tls, store })
 }
 
 fn telemetry(
@@ -171,7 +176,7 @@ fn telemetry(
 struct AuditMetrics(Arc<Metrics>);
 
 impl Observer for AuditMetrics {
-    fn written(&self, records: u64, took: std::time::Duration) {
+    fn written(&self, records: u64, took: Duration) {
         self.0.audit_written(records, took);
     }
 
@@ -286,13 +291,40 @@ fn to_usize(bytes: u64) -> usize {
     usize::try_from(bytes).unwrap_or(usize::MAX)
 }
 
-fn replays(config: &Config) -> Settings {
+/// Records of calls with a key, in the store that the file names.
+fn replays(
+    config: &Config,
+    options: &Options,
+    clock: &Clock,
+) -> Result<(Arc<Replays>, Option<Store>), StartError> {
+    let settings = replay_settings(config);
+    let address = match &config.store {
+        config::Store::Memory => return Ok((Replays::new(settings, clock.clone()), None)),
+        config::Store::Sqlite(path) => store::Address::Sqlite(path.clone()),
+        config::Store::Postgres(url) => store::Address::Postgres(url.clone()),
+    };
+    let bodies = match options.secret {
+        Some(secret) => Bodies::new(&SecretBox::new(Box::new(secret))),
+        None => Bodies::random(),
+    };
+    let opened = store::Store::open(&address, clock)?;
+    let replays = Replays::durable(settings, clock.clone(), opened.replays, bodies, opened.usage);
+    Ok((replays, Some(opened.store)))
+}
+
+fn replay_settings(config: &Config) -> Settings {
+    /// For what a call does beside waiting for its upstream.
+    const MARGIN: Duration = Duration::from_secs(60);
+    // A call waits for a slot for as long as its upstream may take to answer, and then runs.
+    let longest = config.upstreams.iter().map(|upstream| upstream.timeout + upstream.max_time);
     Settings {
         keep: config.idempotency.ttl,
         wait: config.idempotency.wait,
         max_keys: config.idempotency.max_keys,
         capacity: config.idempotency.capacity_bytes,
         max_answer: to_usize(config.idempotency.max_body),
+        lease: longest.max().unwrap_or_default() + MARGIN,
+        ..Settings::default()
     }
 }
 

@@ -15,6 +15,7 @@ use crate::{
     edge::{self, Drained, HostConfig, HostError, ListenConfig, ListenError, Listener, Shutdown},
     policy::Policies,
     stack::{Engines, trace::TraceLayer},
+    store::Store,
     upstream::Transport,
 };
 
@@ -31,6 +32,7 @@ pub struct App {
     probes: Arc<probes::State>,
     shutdown: Shutdown,
     tls: Option<edge::Tls>,
+    store: Option<Store>,
 }
 
 /// What a start leaves to whoever starts.
@@ -59,6 +61,7 @@ pub struct Running {
     control: background::Control,
     shutdown: Shutdown,
     engines: Engines,
+    store: Option<Store>,
 }
 
 impl App {
@@ -118,6 +121,7 @@ impl App {
             control,
             shutdown: self.shutdown,
             engines: self.engines,
+            store: self.store,
         })
     }
 
@@ -145,13 +149,13 @@ impl App {
             let admin = sockets.bind("admin", &listen_admin).map_err(StartError::Admin)?;
             let running = self.serve(listener, admin)?;
             ready(running.workers.address(), running.admin);
-            let Running { workers, control, engines, .. } = running;
+            let Running { workers, control, engines, store, .. } = running;
             // The other side waits for nothing else: it cannot be gone.
-            let _ = handed.send((control, engines));
+            let _ = handed.send((control, engines, store));
             Ok(vec![workers])
         })?;
-        if let Ok((control, engines)) = running.recv() {
-            finish(control, &engines);
+        if let Ok((control, engines, store)) = running.recv() {
+            finish(control, &engines, store);
         }
         Ok(drained)
     }
@@ -186,13 +190,16 @@ impl Running {
         self.workers.join();
         // It ends when the workers have.
         let _ = drain.join();
-        finish(self.control, &self.engines);
+        finish(self.control, &self.engines, self.store);
     }
 }
 
-/// The end after the last call: the log is closed, what is known of traces goes out.
-fn finish(control: background::Control, engines: &Engines) {
+/// The end after the last call: store and log are closed, what is known of traces goes out.
+fn finish(control: background::Control, engines: &Engines, store: Option<Store>) {
     control.stop();
+    if let Some(store) = store {
+        store.close();
+    }
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     if let Ok(runtime) = runtime
         && let Err(error) = runtime.block_on(engines.audit.stop())

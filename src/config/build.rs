@@ -12,7 +12,7 @@ use super::{
     ToolsCallErrors, Trace, TraceTrust, callers,
     raw::{RawConfig, RawEdge, RawIdempotency, RawTls},
     secret::Vault,
-    upstreams,
+    store, upstreams,
 };
 use crate::{
     fault::{FaultCode, Faults},
@@ -72,6 +72,7 @@ pub(super) fn build(raw: RawConfig, folder: &Path, env: Env<'_>, faults: &mut Fa
         },
         edge: build_edge(raw.edge, faults),
         idempotency: build_idempotency(raw.idempotency, faults),
+        store: store::build(raw.store, vault, faults),
     }
 }
 

@@ -10,6 +10,7 @@ mod net;
 mod raw;
 mod secret;
 mod sensitive;
+mod store;
 mod upstreams;
 
 use std::{net::SocketAddr, num::NonZeroUsize, path::PathBuf, time::Duration};
@@ -29,6 +30,7 @@ pub use crate::model::template::{HeaderSource, HeaderTemplate, Part, TemplateFau
 pub use load::{Loaded, Places, process_env};
 pub use net::{Network, Origin};
 pub use sensitive::is_sensitive;
+pub use store::Store;
 
 /// Everything that `hangu.yaml` says, or leaves to its defaults.
 #[derive(Debug)]
@@ -55,6 +57,7 @@ pub struct Config {
     pub drain: Drain,
     pub edge: Edge,
     pub idempotency: Idempotency,
+    pub store: Store,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -43,7 +43,7 @@ fn scoped(
     let key = ReplayKey::parse(key).unwrap();
     let scope =
         Scope { tenant: &tenant, caller: &caller, employee: employee.as_ref(), tool, key: &key };
-    Claim::new(scope, [arguments; 32], false)
+    Claim::new(scope, KeyedDigest { key: 0, digest: [arguments; 32] }, false)
 }
 
 fn shape(is_error: bool) -> crate::model::reply::Shape {
@@ -66,11 +66,13 @@ fn run(replays: &Arc<Replays>, claim: Claim) -> Lease {
 fn word(begin: &Begin) -> &'static str {
     match begin {
         Begin::Run(_) => "run",
+        Begin::Ask(_) => "ask",
         Begin::Replay(_) => "replay",
         Begin::Conflict => "conflict",
         Begin::InFlight(_) => "in flight",
         Begin::Unknown => "unknown",
         Begin::Full => "full",
+        Begin::Down => "down",
     }
 }
 

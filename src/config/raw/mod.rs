@@ -41,6 +41,21 @@ pub struct RawConfig {
     pub drain_timeout: Option<Spanned<Duration>>,
     pub edge: RawEdge,
     pub idempotency: RawIdempotency,
+    pub store: Option<RawStore>,
+}
+
+/// Where what must last is kept.
+#[derive(Debug)]
+pub struct RawStore {
+    pub address: RawStoreAddress,
+    pub at: Span,
+}
+
+#[derive(Debug)]
+pub enum RawStoreAddress {
+    Text(String),
+    /// One that may hold a password.
+    Secret(SecretRef),
 }
 
 #[derive(Debug, Default)]
@@ -85,13 +100,6 @@ pub enum SecretRef {
     File(String),
 }
 
-const STORES: Words<()> = Words {
-    what: "store",
-    code: FaultCode::BadValue,
-    known: &[("memory", ())],
-    later: &["sqlite", "postgres"],
-};
-
 const SHARED: Words<()> = Words {
     what: "shared store",
     code: FaultCode::BadValue,
@@ -134,7 +142,6 @@ impl RawConfig {
             VERSION.read(version, faults);
         }
         map.later(&["keyring", "issuers", "egress", "approvals", "credentials"], faults);
-        read_backend(&mut map, "store", &STORES, faults);
         read_backend(&mut map, "shared", &SHARED, faults);
         let config = Self {
             at: node.at.clone(),
@@ -163,6 +170,7 @@ impl RawConfig {
             drain_timeout: map.optional("drain_timeout", faults),
             edge: read_edge(&mut map, faults),
             idempotency: read_idempotency(&mut map, faults),
+            store: map.optional("store", faults),
         };
         map.finish(faults);
         Some(config)
@@ -253,6 +261,18 @@ fn read_idempotency(map: &mut MapReader<'_>, faults: &mut Faults) -> RawIdempote
         })
     })
     .unwrap_or_default()
+}
+
+// === impl RawStore ===
+
+impl FromNode for RawStore {
+    fn from_node(node: &Node, faults: &mut Faults) -> Option<Self> {
+        let address = match &node.value {
+            Value::Map(_) => RawStoreAddress::Secret(SecretRef::from_node(node, faults)?),
+            _ => RawStoreAddress::Text(node.text(faults)?.to_owned()),
+        };
+        Some(Self { address, at: node.at.clone() })
+    }
 }
 
 // === impl SecretRef ===
