@@ -9,7 +9,11 @@
 //! later; a process that dies before that leaves a record in flight, which is an unknown outcome
 //! once its lease is over, and never a second run.
 
-use std::{mem, sync::Arc, time::Duration};
+use std::{
+    mem,
+    sync::{Arc, atomic::Ordering},
+    time::Duration,
+};
 
 use dashmap::Entry;
 use tokio::{
@@ -19,9 +23,11 @@ use tokio::{
 
 use super::{
     Begin, Claim, ScopeId, Stored,
-    local::{Hold, Lease, Replays, Running, Settled, State, Waiter},
+    local::{Hold, Lease, Replays, Running, Settled, State, Waiter, less},
     seal::Bodies,
-    store::{Claimed, End, Held, HeldState, NewRecord, ReplayStore, Settlement, StoreFault, Token},
+    store::{
+        Claimed, End, Held, HeldState, NewRecord, ReplayStore, Settlement, StoreFault, Swept, Token,
+    },
 };
 
 /// Between two questions about a call that another process runs.
@@ -213,6 +219,33 @@ impl Replays {
             // Its callback does what is to be done.
             let _ = self.save(durable, scope, token, state, None);
         }
+    }
+
+    /// Lets the store forget, and takes over what it counts: others may write to it, too. While
+    /// keys come and go here its count is of no moment in particular, and is only taken when it
+    /// has been put off for long.
+    pub(super) fn sweep_store(self: &Arc<Self>, now_ms: u64) {
+        const LONG: u64 = 10;
+        let Some(durable) = &self.durable else { return };
+        if self.sweeping.swap(true, Ordering::Relaxed) {
+            return;
+        }
+        let replays = self.clone();
+        let changes = self.changes.load(Ordering::Relaxed);
+        let then = move |swept: Result<Swept, StoreFault>| {
+            replays.sweeping.store(false, Ordering::Relaxed);
+            let Ok(Swept { forgotten, kept }) = swept else { return };
+            let quiet = replays.changes.load(Ordering::Relaxed) == changes;
+            if quiet || replays.unset.fetch_add(1, Ordering::Relaxed) >= LONG {
+                replays.unset.store(0, Ordering::Relaxed);
+                replays.keys.store(kept.keys, Ordering::Relaxed);
+                replays.bytes.store(kept.bytes, Ordering::Relaxed);
+            } else {
+                less(&replays.keys, forgotten.keys);
+                replays.give_back(forgotten.bytes);
+            }
+        };
+        durable.store.sweep(now_ms, Box::new(then));
     }
 
     /// As `begin`, with the store asked where it has to be.

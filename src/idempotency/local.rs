@@ -38,8 +38,14 @@ const OVERHEAD: u64 = 320;
 /// The records of all keys. One for the whole process, behind an `Arc`.
 pub struct Replays {
     pub(super) records: DashMap<ScopeId, Record>,
-    keys: AtomicUsize,
-    bytes: AtomicU64,
+    pub(super) keys: AtomicUsize,
+    pub(super) bytes: AtomicU64,
+    /// Goes up with every change of the two above.
+    pub(super) changes: AtomicU64,
+    /// Sweeps since the two were set by what the store counts.
+    pub(super) unset: AtomicU64,
+    /// The store is at it.
+    pub(super) sweeping: AtomicBool,
     pub(super) settings: Settings,
     pub(super) clock: Clock,
     pub(super) durable: Option<Durable>,
@@ -146,6 +152,9 @@ impl Replays {
             records: DashMap::new(),
             keys: AtomicUsize::new(usage.keys),
             bytes: AtomicU64::new(usage.bytes),
+            changes: AtomicU64::new(0),
+            unset: AtomicU64::new(0),
+            sweeping: AtomicBool::new(false),
             settings,
             clock,
             durable,
@@ -251,6 +260,7 @@ impl Replays {
             self.release(cost);
             return false;
         }
+        self.changes.fetch_add(1, Ordering::Relaxed);
         true
     }
 
@@ -260,6 +270,7 @@ impl Replays {
     }
 
     pub(super) fn give_back(&self, bytes: u64) {
+        self.changes.fetch_add(1, Ordering::Relaxed);
         // Not below nothing: what a store counts may be a moment older than what is given back.
         let _ = self
             .bytes
@@ -291,17 +302,7 @@ impl Replays {
             }
             keep
         });
-        if let Some(durable) = &self.durable {
-            let replays = self.clone();
-            let then = move |usage: Result<Usage, _>| {
-                if let Ok(usage) = usage {
-                    // Others may write to the store, too.
-                    replays.keys.store(usage.keys, Ordering::Relaxed);
-                    replays.bytes.store(usage.bytes, Ordering::Relaxed);
-                }
-            };
-            durable.store.sweep(now_ms, Box::new(then));
-        }
+        self.sweep_store(now_ms);
     }
 
     pub fn usage(&self) -> Usage {
@@ -335,7 +336,7 @@ impl Replays {
     }
 }
 
-fn less(counter: &AtomicUsize, by: usize) {
+pub(super) fn less(counter: &AtomicUsize, by: usize) {
     let _ = counter
         .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |count| Some(count.saturating_sub(by)));
 }

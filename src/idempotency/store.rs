@@ -90,6 +90,13 @@ pub enum End {
     Unknown,
 }
 
+/// What forgetting came to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Swept {
+    pub forgotten: Usage,
+    pub kept: Usage,
+}
+
 /// Where records are kept.
 pub trait ReplayStore: Send + Sync + 'static {
     /// Takes a key, durably, or says what it is taken by. Of many who ask one gets it.
@@ -97,6 +104,6 @@ pub trait ReplayStore: Send + Sync + 'static {
 
     fn settle(&self, settlement: Settlement, then: Then<()>);
 
-    /// Forgets what has expired, and says what is kept.
-    fn sweep(&self, now_ms: u64, then: Then<Usage>);
+    /// Forgets what has expired.
+    fn sweep(&self, now_ms: u64, then: Then<Swept>);
 }

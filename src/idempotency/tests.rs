@@ -424,9 +424,9 @@ fn what_is_counted_is_given_back_when_many_come_at_once() {
                         // Others may just be trying to reserve.
                         assert!(usage.keys <= 43 && usage.bytes <= 44 * 1_000, "{usage:?}");
                         match n % 4 {
-                            0 => lease.finish(&result("{}", false)),
-                            1 => lease.unknown(),
-                            2 => lease.free(),
+                            0 => drop(lease.finish(&result("{}", false))),
+                            1 => drop(lease.unknown()),
+                            2 => drop(lease.free()),
                             _ => drop(lease),
                         }
                     }

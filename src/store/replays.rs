@@ -10,7 +10,8 @@ use crate::{
     idempotency::{
         Usage,
         store::{
-            Claimed, End, Held, HeldState, NewRecord, ReplayStore, Settlement, StoreFault, Then,
+            Claimed, End, Held, HeldState, NewRecord, ReplayStore, Settlement, StoreFault, Swept,
+            Then,
         },
     },
     model::exchange::KeyedDigest,
@@ -50,7 +51,8 @@ WHERE scope = $1 AND token = $2";
 const SWEEP: &str = "
 DELETE FROM replay WHERE scope IN (
     SELECT scope FROM replay
-    WHERE expires_ms <= $1 AND (state <> 0 OR lease_ms <= $1) LIMIT $2)";
+    WHERE expires_ms <= $1 AND (state <> 0 OR lease_ms <= $1) LIMIT $2)
+RETURNING cost";
 
 const USAGE: &str = "SELECT count(*), CAST(coalesce(sum(cost), 0) AS BIGINT) FROM replay";
 
@@ -64,8 +66,8 @@ pub(super) trait ReplaySql {
 
     async fn settle(&mut self, end: &Settlement) -> Result<(), sqlx::Error>;
 
-    /// Forgets some of what has expired; how many records.
-    async fn forget(&mut self, now_ms: u64) -> Result<u64, sqlx::Error>;
+    /// Forgets some of what has expired; what that was.
+    async fn forget(&mut self, now_ms: u64) -> Result<Usage, sqlx::Error>;
 
     async fn replay_usage(&mut self) -> Result<Usage, sqlx::Error>;
 
@@ -147,18 +149,17 @@ macro_rules! statements {
                 Ok(())
             }
 
-            async fn forget(&mut self, now_ms: u64) -> Result<u64, sqlx::Error> {
+            async fn forget(&mut self, now_ms: u64) -> Result<Usage, sqlx::Error> {
                 let sweep = sqlx::query::<$database>(SWEEP).bind(signed(now_ms)).bind(SOME);
-                Ok(self.execute(sweep).await?.rows_affected())
+                let rows = self.fetch_all(sweep).await?;
+                let costs: Result<Vec<i64>, _> = rows.iter().map(|row| row.try_get(0)).collect();
+                Ok(usage(rows.len(), costs?.iter().sum()))
             }
 
             async fn replay_usage(&mut self) -> Result<Usage, sqlx::Error> {
                 let row = self.fetch_one(sqlx::query::<$database>(USAGE)).await?;
                 let (keys, bytes): (i64, i64) = (row.try_get(0)?, row.try_get(1)?);
-                Ok(Usage {
-                    keys: usize::try_from(keys).unwrap_or(0),
-                    bytes: u64::try_from(bytes).unwrap_or(0),
-                })
+                Ok(usage(usize::try_from(keys).unwrap_or(0), bytes))
             }
 
             async fn owners_in_flight(&mut self) -> Result<Vec<Vec<u8>>, sqlx::Error> {
@@ -199,6 +200,10 @@ statements!(PgConnection, Postgres);
 /// Databases count in 63 bits; times and sizes beyond are as good as the last.
 fn signed(number: u64) -> i64 {
     i64::try_from(number).unwrap_or(i64::MAX)
+}
+
+fn usage(keys: usize, bytes: i64) -> Usage {
+    Usage { keys, bytes: u64::try_from(bytes).unwrap_or(0) }
 }
 
 fn fingerprint(key: i64, digest: Vec<u8>) -> Result<KeyedDigest, sqlx::Error> {
@@ -244,20 +249,36 @@ where
         self.submit(&scope, work, |result| then(result.map_err(Into::into)));
     }
 
-    fn sweep(&self, now_ms: u64, then: Then<Usage>) {
+    fn sweep(&self, now_ms: u64, then: Then<Swept>) {
+        self.sweep_on(now_ms, Usage { keys: 0, bytes: 0 }, then);
+    }
+}
+
+impl<B> Handle<B>
+where
+    B: Backend,
+    B::Conn: ReplaySql,
+{
+    /// Some at a time, each time after those who came meanwhile.
+    fn sweep_on(&self, now_ms: u64, before: Usage, then: Then<Swept>) {
         let again = self.clone();
         let work = async move |conn: &mut B::Conn| {
-            let forgotten = conn.forget(now_ms).await?;
-            let usage = conn.replay_usage().await?;
-            Ok((forgotten, usage))
+            let some = conn.forget(now_ms).await?;
+            // There may be more; counting all is for the last time.
+            let more = i64::try_from(some.keys).is_ok_and(|keys| keys == SOME);
+            Ok((some, if more { None } else { Some(conn.replay_usage().await?) }))
         };
-        self.submit(&[0; 32], work, move |result| match result {
-            // There may be more: after those who came meanwhile.
-            Ok((forgotten, _)) if i64::try_from(forgotten) == Ok(SOME) => {
-                again.sweep(now_ms, then);
+        self.submit(&[0; 32], work, move |result: Result<(Usage, _), Fault>| {
+            let (some, kept) = match result {
+                Ok(done) => done,
+                Err(fault) => return then(Err(fault.into())),
+            };
+            let forgotten =
+                Usage { keys: before.keys + some.keys, bytes: before.bytes + some.bytes };
+            match kept {
+                None => again.sweep_on(now_ms, forgotten, then),
+                Some(kept) => then(Ok(Swept { forgotten, kept })),
             }
-            Ok((_, usage)) => then(Ok(usage)),
-            Err(fault) => then(Err(fault.into())),
         });
     }
 }
