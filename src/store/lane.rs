@@ -69,7 +69,8 @@ pub(super) trait Job<C>: Send {
     /// database do not each wait for the other.
     fn order(&self) -> u64;
 
-    fn run<'a>(&'a mut self, conn: &'a mut C) -> LocalBoxFuture<'a, Result<(), sqlx::Error>>;
+    /// Whether it changed anything.
+    fn run<'a>(&'a mut self, conn: &'a mut C) -> LocalBoxFuture<'a, Result<bool, sqlx::Error>>;
 
     /// Tells whoever handed it in.
     fn done(self: Box<Self>, outcome: Result<(), Fault>);
@@ -116,17 +117,18 @@ impl<F, T> Task<F, T> {
 
 impl<C, F, T> Job<C> for Task<F, T>
 where
-    F: AsyncFnMut(&mut C) -> Result<T, sqlx::Error> + Send,
+    F: AsyncFnMut(&mut C) -> Result<(T, bool), sqlx::Error> + Send,
     T: Send,
 {
     fn order(&self) -> u64 {
         self.order
     }
 
-    fn run<'a>(&'a mut self, conn: &'a mut C) -> LocalBoxFuture<'a, Result<(), sqlx::Error>> {
+    fn run<'a>(&'a mut self, conn: &'a mut C) -> LocalBoxFuture<'a, Result<bool, sqlx::Error>> {
         Box::pin(async move {
-            self.result = Some((self.work)(conn).await?);
-            Ok(())
+            let (result, changed) = (self.work)(conn).await?;
+            self.result = Some(result);
+            Ok(changed)
         })
     }
 
@@ -226,10 +228,13 @@ impl<'a, B: Backend> Lane<'a, B> {
         }
     }
 
-    fn tell(&self, batch: Batch<B::Conn>, outcome: Result<(), Failure>) {
+    fn tell(&self, batch: Batch<B::Conn>, outcome: Result<bool, Failure>) {
         let outcome = match outcome {
-            Ok(()) => {
-                self.health.works();
+            Ok(changed) => {
+                // What changed nothing says nothing of a disk that is full.
+                if changed {
+                    self.health.works();
+                }
                 Ok(())
             }
             Err(Failure::Lost(error) | Failure::Work(error)) => {
@@ -246,7 +251,7 @@ impl<'a, B: Backend> Lane<'a, B> {
 
     /// All of it in one transaction. A connection that is no longer one is noticed when the
     /// transaction is begun, and that is tried again.
-    async fn attempt(&mut self, batch: &mut [Box<dyn Job<B::Conn>>]) -> Result<(), Failure> {
+    async fn attempt(&mut self, batch: &mut [Box<dyn Job<B::Conn>>]) -> Result<bool, Failure> {
         let had = self.conn.is_some();
         let mut conn = match self.begin().await {
             Err(_) if had => self.begin().await,
@@ -254,21 +259,25 @@ impl<'a, B: Backend> Lane<'a, B> {
         }
         .map_err(Failure::Lost)?;
         let work = async {
+            let mut changed = false;
             for job in batch {
-                job.run(&mut conn).await?;
+                changed |= job.run(&mut conn).await?;
             }
-            Ok(())
+            Ok(changed)
         };
-        if let Err(error) = in_time(work).await {
-            // Without it the connection is given up, and the transaction with it.
-            if in_time(self.backend.execute(&mut conn, "ROLLBACK")).await.is_ok() {
-                self.conn = Some(conn);
+        let changed = match in_time(work).await {
+            Ok(changed) => changed,
+            Err(error) => {
+                // Without it the connection is given up, and the transaction with it.
+                if in_time(self.backend.execute(&mut conn, "ROLLBACK")).await.is_ok() {
+                    self.conn = Some(conn);
+                }
+                return Err(Failure::Work(error));
             }
-            return Err(Failure::Work(error));
-        }
+        };
         in_time(self.backend.execute(&mut conn, "COMMIT")).await.map_err(Failure::Commit)?;
         self.conn = Some(conn);
-        Ok(())
+        Ok(changed)
     }
 
     async fn begin(&mut self) -> Result<B::Conn, sqlx::Error> {

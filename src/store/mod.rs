@@ -96,9 +96,12 @@ pub struct Store {
     thread: Option<thread::JoinHandle<()>>,
 }
 
+/// Where work for one lane waits.
+type Entrance<C> = queue::Sender<Box<dyn Job<C>>>;
+
 /// Where work is handed in.
 struct Handle<B: Backend> {
-    lanes: Arc<[queue::Sender<Box<dyn Job<B::Conn>>>]>,
+    lanes: Arc<[Entrance<B::Conn>]>,
     health: Arc<Health>,
     owner: [u8; 16],
 }
@@ -228,7 +231,7 @@ impl<B: Backend> Clone for Handle<B> {
 }
 
 impl<B: Backend> Handle<B> {
-    /// Does a piece of work in a transaction; `then` is told once it is durable, on the store's
+    /// Does a piece of work, which says whether it changed anything, in a transaction; `then` is told once it is durable, on the store's
     /// thread, or that it will not be.
     ///
     /// Work with the same key is done in the order in which it came. It may be begun more than
@@ -240,7 +243,7 @@ impl<B: Backend> Handle<B> {
         then: impl FnOnce(Result<T, Fault>) + Send + 'static,
     ) where
         T: Send + 'static,
-        F: AsyncFnMut(&mut B::Conn) -> Result<T, sqlx::Error> + Send + 'static,
+        F: AsyncFnMut(&mut B::Conn) -> Result<(T, bool), sqlx::Error> + Send + 'static,
     {
         let [a, b, c, d, e, f, g, h, ..] = *key;
         let order = u64::from_be_bytes([a, b, c, d, e, f, g, h]);

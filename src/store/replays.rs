@@ -64,7 +64,8 @@ const ORPHAN: &str = "UPDATE replay SET state = 2, lease_ms = 0 WHERE state = 0 
 pub(super) trait ReplaySql {
     async fn claim(&mut self, new: &NewRecord, owner: &[u8]) -> Result<Claimed, sqlx::Error>;
 
-    async fn settle(&mut self, end: &Settlement) -> Result<(), sqlx::Error>;
+    /// Whether there was a record of that claim.
+    async fn settle(&mut self, end: &Settlement) -> Result<bool, sqlx::Error>;
 
     /// Forgets some of what has expired; what that was.
     async fn forget(&mut self, now_ms: u64) -> Result<Usage, sqlx::Error>;
@@ -127,13 +128,12 @@ macro_rules! statements {
                 Err(sqlx::Error::RowNotFound)
             }
 
-            async fn settle(&mut self, settlement: &Settlement) -> Result<(), sqlx::Error> {
+            async fn settle(&mut self, settlement: &Settlement) -> Result<bool, sqlx::Error> {
                 let Settlement { scope, token, end, expires_ms, cost } = settlement;
                 let (state, body) = match end {
                     End::Free => {
                         let free = sqlx::query::<$database>(FREE).bind(&scope[..]).bind(&token[..]);
-                        self.execute(free).await?;
-                        return Ok(());
+                        return Ok(self.execute(free).await?.rows_affected() > 0);
                     }
                     End::Done(body) => (DONE, Some(&body[..])),
                     End::Unknown => (UNKNOWN, None),
@@ -145,8 +145,7 @@ macro_rules! statements {
                     .bind(signed(*expires_ms))
                     .bind(signed(*cost))
                     .bind(body);
-                self.execute(settle).await?;
-                Ok(())
+                Ok(self.execute(settle).await?.rows_affected() > 0)
             }
 
             async fn forget(&mut self, now_ms: u64) -> Result<Usage, sqlx::Error> {
@@ -239,13 +238,17 @@ where
 {
     fn claim(&self, record: NewRecord, then: Then<Claimed>) {
         let (scope, owner) = (record.scope, self.owner);
-        let work = async move |conn: &mut B::Conn| conn.claim(&record, &owner).await;
+        let work = async move |conn: &mut B::Conn| {
+            let claimed = conn.claim(&record, &owner).await?;
+            let changed = claimed == Claimed::Taken;
+            Ok((claimed, changed))
+        };
         self.submit(&scope, work, |result| then(result.map_err(Into::into)));
     }
 
     fn settle(&self, settlement: Settlement, then: Then<()>) {
         let scope = settlement.scope;
-        let work = async move |conn: &mut B::Conn| conn.settle(&settlement).await;
+        let work = async move |conn: &mut B::Conn| Ok(((), conn.settle(&settlement).await?));
         self.submit(&scope, work, |result| then(result.map_err(Into::into)));
     }
 
@@ -266,7 +269,8 @@ where
             let some = conn.forget(now_ms).await?;
             // There may be more; counting all is for the last time.
             let more = i64::try_from(some.keys).is_ok_and(|keys| keys == SOME);
-            Ok((some, if more { None } else { Some(conn.replay_usage().await?) }))
+            let kept = if more { None } else { Some(conn.replay_usage().await?) };
+            Ok(((some, kept), some.keys > 0))
         };
         self.submit(&[0; 32], work, move |result: Result<(Usage, _), Fault>| {
             let (some, kept) = match result {

@@ -12,6 +12,7 @@ use super::{
 };
 use crate::clock::Clock;
 
+#[allow(clippy::disallowed_methods, reason = "a test's thread serves nobody else")]
 #[path = "../../tests/gateway/support/postgres.rs"]
 mod server;
 
