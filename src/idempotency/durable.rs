@@ -113,6 +113,11 @@ impl Saved {
     /// There is nothing to wait for.
     pub(super) const NOW: Saved = Saved(None);
 
+    /// Whether there is something to wait for.
+    pub fn is_pending(&self) -> bool {
+        self.0.is_some()
+    }
+
     /// Ends when the end is durable, or when it took too long; whether it is.
     pub async fn wait(self) -> bool {
         match self.0 {

@@ -24,6 +24,7 @@ use crate::{
     mcp::{header, meta},
     model::{
         call::{Request, ToolCall},
+        exchange::Exchange,
         reply::{Content, Final, Reply},
         server::IdempotencyMode,
     },
@@ -182,19 +183,30 @@ async fn run<S>(inner: &mut S, lease: Lease, permitted: Permitted) -> Result<Rep
 where
     S: Service<Permitted, Response = Reply, Error = Error>,
 {
+    let exchange = permitted.call.exchange.clone();
     match inner.call(permitted).await {
         Ok(reply) => {
             let save = |end: Result<Final, Error>| async move {
                 // Before the answer: what a client was told a later call with the key is told too.
-                settle(lease, end.as_ref()).wait().await;
+                saved(settle(lease, end.as_ref()), &exchange).await;
                 end
             };
             reply.then_end(save).await
         }
         Err(error) => {
-            settle(lease, Err(&error)).wait().await;
+            saved(settle(lease, Err(&error)), &exchange).await;
             Err(error)
         }
+    }
+}
+
+/// Waits for the store, which is not the gateway's own time.
+async fn saved(saved: Saved, exchange: &Exchange) {
+    if saved.is_pending() {
+        let waiting = tokio::time::Instant::now();
+        // What is not saved in time is saved later.
+        saved.wait().await;
+        exchange.facts().waited += waiting.elapsed();
     }
 }
 

@@ -37,11 +37,11 @@ impl Sqlite {
     /// Makes the file if it is not there, for this user alone.
     pub fn open(path: &Path) -> Result<Self, OpenError> {
         let failed = |source| OpenError::File { path: path.to_owned(), source };
-        if let Some(folder) = path.parent().filter(|folder| !folder.as_os_str().is_empty()) {
-            std::fs::create_dir_all(folder).map_err(failed)?;
-        }
+        std::fs::create_dir_all(folder_of(path)).map_err(failed)?;
         // SQLite gives its other files the mode of this one.
         private(path).map_err(failed)?;
+        // The name of a new file is to survive the power too; SQLite sees to its own.
+        File::open(folder_of(path)).and_then(|folder| folder.sync_all()).map_err(failed)?;
         let owner: [u8; 16] = rand::random();
         let lock = private(&lock_path(path, &owner)).map_err(failed)?;
         lock.try_lock().map_err(|error| failed(error.into()))?;
@@ -51,13 +51,9 @@ impl Sqlite {
     }
 
     fn remove_locks_of_the_dead(&self) -> io::Result<()> {
-        let folder = match self.path.parent() {
-            Some(folder) if !folder.as_os_str().is_empty() => folder,
-            _ => Path::new("."),
-        };
         let Some(name) = self.path.file_name() else { return Ok(()) };
         let prefix = [name.as_encoded_bytes(), b"-owner-"].concat();
-        for entry in std::fs::read_dir(folder)? {
+        for entry in std::fs::read_dir(folder_of(&self.path))? {
             let entry = entry?;
             let other = entry.file_name();
             if other.as_encoded_bytes().starts_with(&prefix) && is_free(&entry.path()) {
@@ -124,6 +120,13 @@ impl Backend for Sqlite {
 
     fn form(&self, migration: &Migration) -> &'static str {
         migration.sqlite
+    }
+}
+
+fn folder_of(path: &Path) -> &Path {
+    match path.parent() {
+        Some(folder) if !folder.as_os_str().is_empty() => folder,
+        _ => Path::new("."),
     }
 }
 

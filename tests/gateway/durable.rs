@@ -16,8 +16,8 @@ use sqlx::{Connection, Executor, PgConnection};
 
 use crate::{
     process_support::{
-        Client, Dialect, Home, Process, Response, Setup, Upstream, exchange, text_result, tool,
-        until,
+        self, Client, Dialect, Home, Process, Response, Setup, Upstream, exchange, text_result,
+        tool, until,
     },
     support::{self, Answer, Gateway, Reply, Request, Speaks, postgres},
 };
@@ -99,6 +99,33 @@ fn a_call_that_was_answered_is_not_made_again_after_a_kill() {
         // The keys of the process are gone, and the result with them.
         refused(&answer, &Value::Null);
         assert!(answer.fault()["message"].as_str().unwrap().contains("completed"), "{answer:?}");
+    }
+    assert_eq!(up.calls().len(), 3);
+}
+
+#[test]
+fn an_answer_that_streams_is_written_before_its_end() {
+    let (up, home) = start(Setup::new());
+    up.on_call(|seen| {
+        let request: Value = serde_json::from_str(&seen.body).unwrap();
+        let note = json!({ "jsonrpc": "2.0", "method": "notifications/message",
+                           "params": { "level": "info", "data": "under way" } });
+        let end = json!({ "jsonrpc": "2.0", "id": request["id"], "result": text_result("done") });
+        let events = format!("data: {note}\n\ndata: {end}\n\n");
+        process_support::Answer::body(200, "text/event-stream", &events)
+    });
+    let gateway = home.serve(&[]);
+    for dialect in Dialect::ALL {
+        let client = keyed(&gateway, dialect, &format!("{dialect:?}"));
+        let answers = [(); 2].map(|()| client.call("pay", json!({})));
+        assert!(answers.iter().all(|answer| answer.said() == "done"), "{answers:?}");
+        assert_eq!(answers[1].header("idempotency-replayed"), Some("true"), "{answers:?}");
+    }
+    kill(gateway);
+    let gateway = home.serve(&[]);
+    for dialect in Dialect::ALL {
+        let answer = keyed(&gateway, dialect, &format!("{dialect:?}")).call("pay", json!({}));
+        refused(&answer, &Value::Null);
     }
     assert_eq!(up.calls().len(), 3);
 }
