@@ -48,8 +48,11 @@ const SETTLE: &str = "
 UPDATE replay SET state = $3, lease_ms = 0, expires_ms = $4, cost = $5, body = $6
 WHERE scope = $1 AND token = $2";
 
+/// The condition stands there twice: while the statement waits for a row that is being claimed
+/// anew PostgreSQL looks at the row again, but not at the list of those that had expired.
 const SWEEP: &str = "
-DELETE FROM replay WHERE scope IN (
+DELETE FROM replay
+WHERE expires_ms <= $1 AND (state <> 0 OR lease_ms <= $1) AND scope IN (
     SELECT scope FROM replay
     WHERE expires_ms <= $1 AND (state <> 0 OR lease_ms <= $1) LIMIT $2)
 RETURNING cost";

@@ -305,6 +305,25 @@ pub(super) async fn a_lease_that_ran_out_is_an_unknown_outcome(place: Place) {
     assert!(lease.free().wait().await);
 }
 
+pub(super) async fn a_sweep_takes_nothing_that_was_claimed_anew(place: Place) {
+    let (one, other) = (place.start(), place.process(at_once(), 1));
+    let keys: Vec<String> = (0..100).map(|n| format!("k{n}")).collect();
+    for round in 0..5 {
+        let claims = keys.iter().map(|key| one.run(key));
+        let leases = futures_util::future::join_all(claims).await;
+        if round > 0 {
+            // The old records had expired, and were swept at the same moment.
+            for key in &keys {
+                other.tell(key, "in flight").await;
+            }
+        }
+        let ends = leases.into_iter().map(|lease| lease.unknown().wait());
+        assert!(futures_util::future::join_all(ends).await.into_iter().all(|saved| saved));
+        place.clock.advance(DAY);
+        other.replays.sweep();
+    }
+}
+
 pub(super) async fn those_elsewhere_get_the_answer_too(place: Place) {
     let (one, other) = (place.start(), place.start());
     let lease = one.run("k1").await;

@@ -70,12 +70,14 @@ contract!(sqlite: a_finished_call_is_answered_again, a_call_that_did_not_take_pl
     an_unknown_outcome_is_never_run_again, a_record_stays_its_full_time_and_no_longer,
     a_full_store_refuses_new_keys_and_forgets_none, of_many_first_calls_one_runs,
     a_restart_forgets_nothing, a_lease_that_ran_out_is_an_unknown_outcome,
+    a_sweep_takes_nothing_that_was_claimed_anew,
     those_elsewhere_get_the_answer_too);
 
 contract!(postgres: a_finished_call_is_answered_again, a_call_that_did_not_take_place_frees_its_key,
     an_unknown_outcome_is_never_run_again, a_record_stays_its_full_time_and_no_longer,
     a_full_store_refuses_new_keys_and_forgets_none, of_many_first_calls_one_runs,
     a_restart_forgets_nothing, a_lease_that_ran_out_is_an_unknown_outcome,
+    a_sweep_takes_nothing_that_was_claimed_anew,
     those_elsewhere_get_the_answer_too);
 
 #[test]
