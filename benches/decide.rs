@@ -37,6 +37,7 @@ use hangu::{
     mcp::{Capabilities, Version},
     model::{
         caller::CallerId,
+        exchange::KeyedDigest,
         reply::{Final, ResultBody, Shape},
     },
     policy::ItemIndex,
@@ -159,13 +160,14 @@ fn sessions(c: &mut Criterion) {
 fn replays(c: &mut Criterion) {
     /// Keys between two sweeps.
     const KEYS: u64 = 1_000;
+    const DIGEST: KeyedDigest = KeyedDigest { key: 0, digest: [7; 32] };
     let clock = Clock::manual(NOW);
     let settings = Settings::default();
     let replays = Replays::new(settings, clock.clone());
     let caller = common::caller();
     let claim = |number: u64| {
         let key = ReplayKey::parse(&format!("order-{number}")).expect("it is a key");
-        Claim::new(Scope::of(&caller, "orders/tool_0001", &key), [7; 32], false)
+        Claim::new(Scope::of(&caller, "orders/tool_0001", &key), DIGEST, false)
     };
     let raw: Bytes = common::result(300);
     let answer = Final::Result(ResultBody::upstream(raw, Shape::default()));

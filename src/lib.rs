@@ -34,4 +34,5 @@ pub mod cli;
 pub mod config;
 pub mod demo;
 pub mod discovery;
+pub mod store;
 pub mod telemetry;

@@ -19,6 +19,8 @@ use crate::{
 
 /// Between two sweeps of what has expired.
 const SWEEP: Duration = Duration::from_secs(30);
+/// Between two attempts to save what a store did not take.
+const SAVE: Duration = Duration::from_secs(5);
 /// Between two looks at what the metrics tell of the upstreams.
 const GAUGES: Duration = Duration::from_secs(5);
 
@@ -138,6 +140,13 @@ impl Background {
                 swept.client_sessions.sweep(swept.clock.now_ms());
                 swept.client_states.sweep(swept.clock.now_ms());
                 swept.streams.sweep();
+            }
+        });
+        let saved = engines.replays.clone();
+        tasks.spawn(async move {
+            loop {
+                tokio::time::sleep(SAVE).await;
+                saved.retry();
             }
         });
         let gauged = engines.clone();

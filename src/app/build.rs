@@ -1,10 +1,10 @@
 //! Puts the parts together: each gets its configuration in its own terms.
 
-use std::{collections::HashSet, io, sync::Arc};
+use std::{collections::HashSet, sync::Arc, time::Duration};
 
 use secrecy::SecretBox;
 
-use super::{App, Options, background::Background, build_info, probes, reach};
+use super::{App, Options, StartError, background::Background, build_info, probes, reach};
 use crate::{
     admin::AdminState,
     audit::{self, Audit, Keys, Observer},
@@ -12,8 +12,8 @@ use crate::{
     clock::Clock,
     config::{self, Config},
     discovery::OnChange,
-    edge::{self, GuardConfig, GuardLayer, ListenError, ServerConfig, Shutdown, TrustedProxies},
-    idempotency::{Replays, Settings},
+    edge::{self, GuardConfig, GuardLayer, ServerConfig, Shutdown, TrustedProxies},
+    idempotency::{Bodies, Replays, Settings},
     identity::{
         api_key::{CallerEntry, Callers, Fixed, Identity, KeyDigest},
         cursor::{self, Cursors},
@@ -41,41 +41,13 @@ use crate::{
         trace::{Closer, TraceLayer},
         translate::{Cancels, ResumeLimits, Streams, northbound::NorthboundConfig},
     },
-    telemetry::{self, ExportError, Metrics, Telemetry},
-    upstream::{ClusterError, Transport, Trust},
+    store::{self, Store},
+    telemetry::{self, Metrics, Telemetry},
+    upstream::{Transport, Trust},
 };
 
 /// How deep a request's JSON may nest.
 const MAX_DEPTH: usize = 128;
-
-/// Why a gateway cannot start.
-#[derive(Debug, thiserror::Error)]
-pub enum StartError {
-    #[error("callers: {0}")]
-    Callers(String),
-    #[error("limits: {0}")]
-    Limits(String),
-    #[error("upstream `{name}`: {source}")]
-    Upstream { name: String, source: ClusterError },
-    #[error("issuer `{name}`: {source}")]
-    Issuer { name: String, source: ClusterError },
-    #[error("the audit log cannot be opened: {0}")]
-    Audit(#[from] audit::StartError),
-    #[error("traces cannot be exported: {0}")]
-    Export(#[from] ExportError),
-    #[error("{0}")]
-    Listen(ListenError),
-    #[error("the admin listener: {0}")]
-    Admin(ListenError),
-    #[error("the certificate cannot be used: {0}")]
-    Tls(#[from] edge::TlsError),
-    #[error("trusted_proxies: {0}")]
-    Proxies(String),
-    #[error("there is no randomness for keys: {0}")]
-    Randomness(String),
-    #[error("{0}")]
-    Runtime(io::Error),
-}
 
 pub(super) fn app(
     config: Config,
@@ -98,6 +70,7 @@ pub(super) fn app(
         clock.clone(),
         Arc::new(AuditMetrics(metrics.clone())),
     )?);
+    let (replays, store) = replays(&config, options, &clock)?;
     let transport = Transport::new(Trust::System);
     let channels = Channels::new(transport.clone());
     let upstreams = reach::upstreams(&config, &transport, &channels)?;
@@ -135,7 +108,7 @@ pub(super) fn app(
         worlds: worlds.clone(),
         upstreams: upstreams.clone(),
         limiter: limiter.clone(),
-        replays: Replays::new(replays(&config), clock.clone()),
+        replays,
         audit: audit.clone(),
         keys: keys.clone(),
         sessions: Arc::new(Sessions::default()),
@@ -177,6 +150,7 @@ pub(super) fn app(
         worlds: worlds.clone(),
         upstreams: upstreams.clone(),
         audit: audit.clone(),
+        store: store.as_ref().map(Store::health),
         shutdown: shutdown.clone(),
     });
     let closing = Arc::new(Closer::new(telemetry.clone(), audit, keys));
@@ -210,6 +184,7 @@ pub(super) fn app(
         probes,
         shutdown,
         tls,
+        store,
     })
 }
 
@@ -233,7 +208,7 @@ fn telemetry(
 struct AuditMetrics(Arc<Metrics>);
 
 impl Observer for AuditMetrics {
-    fn written(&self, records: u64, took: std::time::Duration) {
+    fn written(&self, records: u64, took: Duration) {
         self.0.audit_written(records, took);
     }
 
@@ -301,13 +276,40 @@ pub(super) fn to_usize(bytes: u64) -> usize {
     usize::try_from(bytes).unwrap_or(usize::MAX)
 }
 
-fn replays(config: &Config) -> Settings {
+/// Records of calls with a key, in the store that the file names.
+fn replays(
+    config: &Config,
+    options: &Options,
+    clock: &Clock,
+) -> Result<(Arc<Replays>, Option<Store>), StartError> {
+    let settings = replay_settings(config);
+    let address = match &config.store {
+        config::Store::Memory => return Ok((Replays::new(settings, clock.clone()), None)),
+        config::Store::Sqlite(path) => store::Address::Sqlite(path.clone()),
+        config::Store::Postgres(url) => store::Address::Postgres(url.clone()),
+    };
+    let bodies = match options.secret {
+        Some(secret) => Bodies::new(&SecretBox::new(Box::new(secret))),
+        None => Bodies::random(),
+    };
+    let opened = store::Store::open(&address, clock)?;
+    let replays = Replays::durable(settings, clock.clone(), opened.replays, bodies, opened.usage);
+    Ok((replays, Some(opened.store)))
+}
+
+fn replay_settings(config: &Config) -> Settings {
+    /// For what a call does beside waiting for its upstream.
+    const MARGIN: Duration = Duration::from_secs(60);
+    // A call waits for a slot for as long as its upstream may take to answer, and then runs.
+    let longest = config.upstreams.iter().map(|upstream| upstream.timeout + upstream.max_time);
     Settings {
         keep: config.idempotency.ttl,
         wait: config.idempotency.wait,
         max_keys: config.idempotency.max_keys,
         capacity: config.idempotency.capacity_bytes,
         max_answer: to_usize(config.idempotency.max_body),
+        lease: longest.max().unwrap_or_default() + MARGIN,
+        ..Settings::default()
     }
 }
 

@@ -10,7 +10,7 @@ use rand::RngExt;
 use tokio::time::{Instant, sleep_until, timeout};
 use tower::Service;
 
-use super::build::StartError;
+use super::StartError;
 use crate::{
     body::{self, Body},
     clock::Clock,

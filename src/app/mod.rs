@@ -9,6 +9,7 @@ mod jwks;
 mod metadata;
 mod probes;
 mod reach;
+mod start_error;
 
 use std::{io, sync::Arc};
 
@@ -19,10 +20,11 @@ use crate::{
     edge::{self, Drained, HostConfig, HostError, ListenConfig, ListenError, Listener, Shutdown},
     policy::Policies,
     stack::{Engines, trace::TraceLayer},
+    store::Store,
     upstream::Transport,
 };
 
-pub use build::StartError;
+pub use start_error::StartError;
 
 /// A gateway that is put together and not yet running.
 pub struct App {
@@ -36,6 +38,7 @@ pub struct App {
     probes: Arc<probes::State>,
     shutdown: Shutdown,
     tls: Option<edge::Tls>,
+    store: Option<Store>,
 }
 
 /// What a start leaves to whoever starts.
@@ -65,6 +68,7 @@ pub struct Running {
     channels: Arc<Channels>,
     shutdown: Shutdown,
     engines: Engines,
+    store: Option<Store>,
 }
 
 impl App {
@@ -131,6 +135,7 @@ impl App {
             channels: self.channels,
             shutdown: self.shutdown,
             engines: self.engines,
+            store: self.store,
         })
     }
 
@@ -158,13 +163,13 @@ impl App {
             let admin = sockets.bind("admin", &listen_admin).map_err(StartError::Admin)?;
             let running = self.serve(listener, admin)?;
             ready(running.workers.address(), running.admin);
-            let Running { workers, control, channels, engines, .. } = running;
+            let Running { workers, control, channels, engines, store, .. } = running;
             // The other side waits for nothing else: it cannot be gone.
-            let _ = handed.send((control, channels, engines));
+            let _ = handed.send((control, channels, engines, store));
             Ok(vec![workers])
         })?;
-        if let Ok((control, channels, engines)) = running.recv() {
-            finish(control, &channels, &engines);
+        if let Ok((control, channels, engines, store)) = running.recv() {
+            finish(control, &channels, &engines, store);
         }
         Ok(drained)
     }
@@ -199,15 +204,23 @@ impl Running {
         self.workers.join();
         // It ends when the workers have.
         let _ = drain.join();
-        finish(self.control, &self.channels, &self.engines);
+        finish(self.control, &self.channels, &self.engines, self.store);
     }
 }
 
-/// The end after the last call: servers that are processes end, the log is closed, what is known
-/// of traces goes out.
-fn finish(control: background::Control, channels: &Channels, engines: &Engines) {
+/// The end after the last call: servers that are processes end, store and log are closed, what is
+/// known of traces goes out.
+fn finish(
+    control: background::Control,
+    channels: &Channels,
+    engines: &Engines,
+    store: Option<Store>,
+) {
     control.stop();
     channels.stop();
+    if let Some(store) = store {
+        store.close();
+    }
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     if let Ok(runtime) = runtime
         && let Err(error) = runtime.block_on(engines.audit.stop())

@@ -11,6 +11,7 @@ use crate::{
     edge::{Phase, Shutdown},
     registry::Listing,
     stack::stage::{Upstreams, Worlds},
+    store::Health,
 };
 
 /// The state of the gateway as far as probes ask for it.
@@ -19,10 +20,20 @@ pub(super) struct State {
     pub worlds: Arc<Worlds>,
     pub upstreams: Upstreams,
     pub audit: Arc<Audit>,
+    /// `None`: in memory.
+    pub store: Option<Arc<Health>>,
     pub shutdown: Shutdown,
 }
 
 impl State {
+    fn store_state(&self) -> String {
+        match &self.store {
+            None => "memory".to_owned(),
+            Some(health) if health.is_available() => health.kind().to_owned(),
+            Some(health) => format!("{}, failing", health.kind()),
+        }
+    }
+
     pub fn started(&self) {
         self.started.store(true, Ordering::Relaxed);
     }
@@ -45,6 +56,8 @@ impl Probes for State {
             check("config", true, "loaded", ""),
             Check { name: "policy", ok: true, state: format!("revision {revision}").into() },
             check("audit", self.audit.is_writable(), "writable", "failing"),
+            // Without it calls without a key go on.
+            Check { name: "store", ok: true, state: self.store_state().into() },
             check("accepting", running, "accepting", "draining"),
         ]
     }

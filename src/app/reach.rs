@@ -4,7 +4,7 @@ use std::{ffi::OsString, sync::Arc};
 
 use url::Url;
 
-use super::build::{StartError, to_usize};
+use super::{StartError, build::to_usize};
 use crate::{
     channel::{Channels, EnvValue, HttpSse, HttpSseConfig, ProcessConfig, Processes},
     config::{self, Config, EnvSource},

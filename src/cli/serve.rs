@@ -40,8 +40,8 @@ impl Serve {
             return ExitCode::from(super::FINDINGS);
         };
         tracing::warn!(
-            "Keys live in memory: sessions and keyed digests end with this process, and other \
-             replicas do not know them"
+            "Keys live in memory: sessions, keyed digests and the results kept for idempotency \
+             keys end with this process, and other replicas do not know them"
         );
         let revision = policies.revision().clone();
         let names: Vec<String> =

@@ -12,7 +12,7 @@ use super::{
     Telemetry, Tls, ToolsCallErrors, Trace, TraceTrust, callers, issuers,
     raw::{RawConfig, RawEdge, RawIdempotency, RawLists, RawQuestions, RawStreams, RawTls},
     secret::Vault,
-    upstreams,
+    store, upstreams,
 };
 use crate::{
     fault::{FaultCode, Faults},
@@ -79,6 +79,7 @@ pub(super) fn build(raw: RawConfig, folder: &Path, env: Env<'_>, faults: &mut Fa
         names: raw.names.unwrap_or_default(),
         lists: build_lists(raw.lists, faults),
         questions: build_questions(raw.questions, faults),
+        store: store::build(raw.store, vault, faults),
     }
 }
 

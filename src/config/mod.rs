@@ -12,6 +12,7 @@ mod process;
 mod raw;
 mod secret;
 mod sensitive;
+mod store;
 mod upstreams;
 
 use std::{net::SocketAddr, num::NonZeroUsize, path::PathBuf, time::Duration};
@@ -35,6 +36,7 @@ pub use load::{Loaded, Places, process_env};
 pub use net::{Network, Origin};
 pub use raw::Algorithm;
 pub use sensitive::is_sensitive;
+pub use store::Store;
 
 /// Everything that `hangu.yaml` says, or leaves to its defaults.
 #[derive(Debug)]
@@ -70,6 +72,7 @@ pub struct Config {
     /// How tools and prompts are named where every upstream's stand side by side.
     pub names: Names,
     pub lists: Lists,
+    pub store: Store,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -73,6 +73,7 @@ fn configuration(places: &Places<'_>) -> String {
 listen: "{listen}"
 admin: {{ listen: "{admin}" }}
 audit: {{ file: "{audit}" }}
+store: memory
 callers:
   corp-gateway:
     {{ keys: [{{ env: GATEWAY_KEY }}], tenant: acme, identity: header, catalog_roles: [member] }}

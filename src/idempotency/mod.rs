@@ -2,9 +2,13 @@
 //!
 //! The engine knows calls by their scope and the digest of their arguments, which the layer
 //! computes. It neither runs a call nor renders an answer. Records are kept in this process
-//! (`local.rs`) and end with it.
+//! (`local.rs`) and end with it, or in a store that outlives it (`durable.rs`) and that is
+//! somebody else's (`store.rs` says what is asked of it).
 
+mod durable;
 mod local;
+mod seal;
+pub mod store;
 
 #[cfg(test)]
 mod tests;
@@ -14,10 +18,15 @@ use std::{fmt, sync::Arc, time::Duration};
 use bytes::Bytes;
 use sha2::{Digest, Sha256};
 
-pub use self::local::{Lease, Replays, Usage, Waiter};
+pub use self::{
+    durable::{Inquiry, Saved},
+    local::{Lease, Replays, Usage, Waiter},
+    seal::Bodies,
+};
 
 use crate::model::{
     caller::{Caller, CallerId, EmployeeId, TenantId},
+    exchange::KeyedDigest,
     reply::{Final, ResultBody, RpcError},
 };
 
@@ -53,7 +62,7 @@ pub struct Scope<'a> {
 pub struct Claim {
     scope: ScopeId,
     /// Of the canonical arguments.
-    fingerprint: [u8; 32],
+    fingerprint: KeyedDigest,
     /// The tool may be run again when the outcome of a run is not known.
     retry_safe: bool,
 }
@@ -67,6 +76,8 @@ struct ScopeId([u8; 32]);
 pub enum Begin {
     /// It is the first: run it.
     Run(Lease),
+    /// It is the first here; the store has to be asked.
+    Ask(Box<Inquiry>),
     /// It has been run; this is how it ended.
     Replay(Arc<Stored>),
     /// The key was used with other arguments.
@@ -77,6 +88,8 @@ pub enum Begin {
     Unknown,
     /// There is no room for another key.
     Full,
+    /// The store cannot be asked, so nobody knows whether it is the first.
+    Down,
 }
 
 /// How a call ended.
@@ -89,6 +102,8 @@ pub enum Stored {
     /// Completed; the answer was too long to keep. SHA-256 and size of the result, or of the
     /// error's message and data.
     NotKept { sha256: [u8; 32], bytes: usize, is_error: bool },
+    /// Completed; the answer was kept under a secret that is not this process's.
+    Unreadable,
 }
 
 /// How much is kept, and for how long.
@@ -104,6 +119,11 @@ pub struct Settings {
     pub capacity: u64,
     /// The longest answer that is kept.
     pub max_answer: usize,
+    /// How long a call is believed to run whose process does not say how it ended: longer than
+    /// any does.
+    pub lease: Duration,
+    /// How long a call waits for the store.
+    pub patience: Duration,
 }
 
 impl Default for Settings {
@@ -114,6 +134,8 @@ impl Default for Settings {
             max_keys: 200_000,
             capacity: 256 << 20,
             max_answer: 256 << 10,
+            lease: Duration::from_mins(5),
+            patience: Duration::from_secs(5),
         }
     }
 }
@@ -151,7 +173,8 @@ impl fmt::Debug for ReplayKey {
 // === impl Claim ===
 
 impl Claim {
-    pub fn new(scope: Scope<'_>, fingerprint: [u8; 32], retry_safe: bool) -> Self {
+    /// One whose fingerprint is comparable with those made under the same key.
+    pub fn new(scope: Scope<'_>, fingerprint: KeyedDigest, retry_safe: bool) -> Self {
         Self { scope: scope.id(), fingerprint, retry_safe }
     }
 }
@@ -215,7 +238,7 @@ impl Stored {
         match self {
             Stored::Result(body) => Some(Final::Result(body.clone())),
             Stored::Error(error) => Some(Final::Error(error.clone())),
-            Stored::NotKept { .. } => None,
+            Stored::NotKept { .. } | Stored::Unreadable => None,
         }
     }
 
@@ -223,7 +246,7 @@ impl Stored {
         match self {
             Stored::Result(body) => body.raw.len(),
             Stored::Error(error) => error_len(error),
-            Stored::NotKept { .. } => 0,
+            Stored::NotKept { .. } | Stored::Unreadable => 0,
         }
     }
 }

@@ -43,7 +43,7 @@ fn scoped(
     let key = ReplayKey::parse(key).unwrap();
     let scope =
         Scope { tenant: &tenant, caller: &caller, employee: employee.as_ref(), tool, key: &key };
-    Claim::new(scope, [arguments; 32], false)
+    Claim::new(scope, KeyedDigest { key: 0, digest: [arguments; 32] }, false)
 }
 
 fn shape(is_error: bool) -> crate::model::reply::Shape {
@@ -66,11 +66,13 @@ fn run(replays: &Arc<Replays>, claim: Claim) -> Lease {
 fn word(begin: &Begin) -> &'static str {
     match begin {
         Begin::Run(_) => "run",
+        Begin::Ask(_) => "ask",
         Begin::Replay(_) => "replay",
         Begin::Conflict => "conflict",
         Begin::InFlight(_) => "in flight",
         Begin::Unknown => "unknown",
         Begin::Full => "full",
+        Begin::Down => "down",
     }
 }
 
@@ -422,9 +424,9 @@ fn what_is_counted_is_given_back_when_many_come_at_once() {
                         // Others may just be trying to reserve.
                         assert!(usage.keys <= 43 && usage.bytes <= 44 * 1_000, "{usage:?}");
                         match n % 4 {
-                            0 => lease.finish(&result("{}", false)),
-                            1 => lease.unknown(),
-                            2 => lease.free(),
+                            0 => drop(lease.finish(&result("{}", false))),
+                            1 => drop(lease.unknown()),
+                            2 => drop(lease.free()),
                             _ => drop(lease),
                         }
                     }

@@ -7,7 +7,10 @@ use std::{ops::Range, pin::Pin};
 
 use bytes::Bytes;
 use futures_core::Stream;
-use futures_util::StreamExt;
+use futures_util::{
+    StreamExt,
+    future::{Either, FutureExt, ready},
+};
 use http::{HeaderName, HeaderValue};
 use smallvec::SmallVec;
 
@@ -184,6 +187,32 @@ impl Reply {
                     (event, kept) => {
                         f = kept;
                         event
+                    }
+                })))
+            }
+            Content::Nothing => Content::Nothing,
+        };
+        Ok(self)
+    }
+
+    /// As `map_end`, but `f` may take its time, and whoever reads the reply waits for it.
+    ///
+    /// # Errors
+    /// What `f` made of an end that is there already.
+    pub async fn then_end<F, U>(mut self, f: F) -> Result<Self, Error>
+    where
+        F: FnOnce(Result<Final, Error>) -> U + Send + 'static,
+        U: Future<Output = Result<Final, Error>> + Send + 'static,
+    {
+        self.content = match self.content {
+            Content::Final(answer) => Content::Final(f(Ok(answer)).await?),
+            Content::Stream(stream) => {
+                let mut f = Some(f);
+                Content::Stream(Box::pin(stream.then(move |event| match (event, f.take()) {
+                    (Event::End(end), Some(f)) => Either::Left(f(end).map(Event::End)),
+                    (event, kept) => {
+                        f = kept;
+                        Either::Right(ready(event))
                     }
                 })))
             }

@@ -19,11 +19,12 @@ use tower::{Layer, Service};
 use super::stage::{BoxFuture, Permitted};
 use crate::{
     error::{Code, Error, Next},
-    idempotency::{Begin, Claim, Lease, ReplayKey, Replays, Scope, Stored},
+    idempotency::{Begin, Claim, Lease, ReplayKey, Replays, Saved, Scope, Stored},
     json::{self, Doc},
     mcp::{header, meta},
     model::{
         call::{Request, ToolCall},
+        exchange::Exchange,
         reply::{Content, Final, Reply},
         server::IdempotencyMode,
     },
@@ -97,15 +98,17 @@ where
     S: Service<Permitted, Response = Reply, Error = Error>,
 {
     let exchange = permitted.call.exchange.clone();
-    let begin = match replays.begin(claim) {
-        Begin::InFlight(waiter) => {
-            let waiting = tokio::time::Instant::now();
-            let begin = waiter.wait().await;
-            exchange.facts().waited += waiting.elapsed();
-            begin
+    let mut begin = replays.begin(claim);
+    if matches!(begin, Begin::Ask(_) | Begin::InFlight(_)) {
+        let waiting = tokio::time::Instant::now();
+        if let Begin::Ask(inquiry) = begin {
+            begin = inquiry.ask().await;
         }
-        decided => decided,
-    };
+        if let Begin::InFlight(waiter) = begin {
+            begin = waiter.wait().await;
+        }
+        exchange.facts().waited += waiting.elapsed();
+    }
     let note = |word| exchange.facts().idempotency = Some(word);
     match begin {
         Begin::Run(lease) => {
@@ -148,7 +151,21 @@ where
             .with_reason("idempotency_full")
             .with_retry_after(Duration::from_secs(60)))
         }
+        // Asked before the match; whether the key is free is not known in either case.
+        Begin::Down | Begin::Ask(_) => Err(store_unavailable()),
     }
+}
+
+/// Our own failure, not the server's: it was not asked, and is not to blame in any figure.
+fn store_unavailable() -> Error {
+    Error::new(
+        Code::Internal,
+        "the gateway's store cannot be used, so a call with an idempotency key was not made",
+    )
+    .with_kind("store_unavailable")
+    .with_reason("store_unavailable")
+    .with_advice(true, Next::Wait)
+    .with_retry_after(Duration::from_secs(5))
 }
 
 fn in_doubt() -> Error {
@@ -166,20 +183,35 @@ async fn run<S>(inner: &mut S, lease: Lease, permitted: Permitted) -> Result<Rep
 where
     S: Service<Permitted, Response = Reply, Error = Error>,
 {
+    let exchange = permitted.call.exchange.clone();
     match inner.call(permitted).await {
-        Ok(reply) => reply.map_end(move |end| {
-            settle(lease, end.as_ref());
-            end
-        }),
+        Ok(reply) => {
+            let save = |end: Result<Final, Error>| async move {
+                // Before the answer: what a client was told a later call with the key is told too.
+                saved(settle(lease, end.as_ref()), &exchange).await;
+                end
+            };
+            reply.then_end(save).await
+        }
         Err(error) => {
-            settle(lease, Err(&error));
+            saved(settle(lease, Err(&error)), &exchange).await;
             Err(error)
         }
     }
 }
 
+/// Waits for the store, which is not the gateway's own time.
+async fn saved(saved: Saved, exchange: &Exchange) {
+    if saved.is_pending() {
+        let waiting = tokio::time::Instant::now();
+        // What is not saved in time is saved later.
+        saved.wait().await;
+        exchange.facts().waited += waiting.elapsed();
+    }
+}
+
 /// What the end of a run means for its key.
-fn settle(lease: Lease, end: Result<&Final, &Error>) {
+fn settle(lease: Lease, end: Result<&Final, &Error>) -> Saved {
     match end {
         // A question is one step of the call; its answer comes under the same key. A task is what
         // became of the call: nobody gets a second one.
@@ -192,8 +224,16 @@ fn settle(lease: Lease, end: Result<&Final, &Error>) {
 
 fn replay(stored: &Stored) -> Result<Reply, Error> {
     let Some(mut end) = stored.answer() else {
-        let message = "the call with this idempotency key was completed; its result was too \
-                       large to be kept";
+        let message = match stored {
+            Stored::Unreadable => {
+                "the call with this idempotency key was completed; its result was kept under a \
+                 key that the gateway no longer has"
+            }
+            _ => {
+                "the call with this idempotency key was completed; its result was too large to \
+                 be kept"
+            }
+        };
         return Err(Error::new(Code::Conflict, message)
             .with_reason("idempotency_not_kept")
             .with_advice(false, Next::Stop));
@@ -282,5 +322,5 @@ fn claim(permitted: &Permitted, key: &ReplayKey) -> Result<Claim, Error> {
     let digest = permitted.call.exchange.facts().args_hash.ok_or_else(lost)?;
     let scope = Scope::of(&permitted.call.caller, &tool.qualified, key);
     // No tool may be declared safe to run twice yet.
-    Ok(Claim::new(scope, digest.digest, false))
+    Ok(Claim::new(scope, digest, false))
 }

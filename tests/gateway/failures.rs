@@ -238,7 +238,9 @@ fn an_endpoint_that_speaks_something_else_is_named_for_what_it_is() {
 #[test]
 fn a_full_disk_stops_writes_and_no_reads() {
     let up = Upstream::start(&tools());
-    let gateway = Setup::new().upstream("up", &up, "", PAY).file_blocks(8).start();
+    // The log alone: what a full disk means for the store is in `durable.rs`.
+    let setup = Setup::new().config("store: memory").upstream("up", &up, "", PAY);
+    let gateway = setup.file_blocks(8).start();
     let mut refused = None;
     for n in 0..40 {
         let client = gateway.client("/mcp/up", Dialect::ALL[n % 3]);

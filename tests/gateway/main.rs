@@ -11,6 +11,7 @@ mod browser_edge;
 mod check_table;
 mod continuation;
 mod demo;
+mod durable;
 mod error_mapping;
 mod failures;
 mod families;

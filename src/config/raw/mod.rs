@@ -49,6 +49,21 @@ pub struct RawConfig {
     pub questions: RawQuestions,
     pub names: Option<Names>,
     pub lists: RawLists,
+    pub store: Option<RawStore>,
+}
+
+/// Where what must last is kept.
+#[derive(Debug)]
+pub struct RawStore {
+    pub address: RawStoreAddress,
+    pub at: Span,
+}
+
+#[derive(Debug)]
+pub enum RawStoreAddress {
+    Text(String),
+    /// One that may hold a password.
+    Secret(SecretRef),
 }
 
 #[derive(Debug, Default)]
@@ -121,13 +136,6 @@ pub enum SecretRef {
     File(String),
 }
 
-const STORES: Words<()> = Words {
-    what: "store",
-    code: FaultCode::BadValue,
-    known: &[("memory", ())],
-    later: &["sqlite", "postgres"],
-};
-
 const SHARED: Words<()> = Words {
     what: "shared store",
     code: FaultCode::BadValue,
@@ -177,7 +185,6 @@ impl RawConfig {
             VERSION.read(version, faults);
         }
         map.later(&["keyring", "egress", "approvals", "credentials"], faults);
-        read_backend(&mut map, "store", &STORES, faults);
         read_backend(&mut map, "shared", &SHARED, faults);
         let config = Self {
             at: node.at.clone(),
@@ -212,6 +219,7 @@ impl RawConfig {
             questions: read_questions(&mut map, faults),
             names: map.words("names", &NAMES, faults),
             lists: read_lists(&mut map, faults),
+            store: map.optional("store", faults),
         };
         map.finish(faults);
         Some(config)
@@ -342,6 +350,18 @@ fn read_lists(map: &mut MapReader<'_>, faults: &mut Faults) -> RawLists {
         })
     })
     .unwrap_or_default()
+}
+
+// === impl RawStore ===
+
+impl FromNode for RawStore {
+    fn from_node(node: &Node, faults: &mut Faults) -> Option<Self> {
+        let address = match &node.value {
+            Value::Map(_) => RawStoreAddress::Secret(SecretRef::from_node(node, faults)?),
+            _ => RawStoreAddress::Text(node.text(faults)?.to_owned()),
+        };
+        Some(Self { address, at: node.at.clone() })
+    }
 }
 
 // === impl SecretRef ===

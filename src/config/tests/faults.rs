@@ -65,14 +65,6 @@ fn what_comes_later_is_refused_as_such() {
         ("keyring: { file: k.json }", "Y008 1:1 `keyring` is not part of this version"),
         ("egress: { allow: [] }", "Y008 1:1 `egress` is not part of this version"),
         (
-            "store: sqlite:hangu.db",
-            "Y008 1:8 `store: sqlite:…` is not part of this version: only `memory` is known",
-        ),
-        (
-            "store: postgres://u:p@h/db",
-            "Y008 1:8 `store: postgres:…` is not part of this version: only `memory` is known",
-        ),
-        (
             "shared: redis://h",
             "Y008 1:9 `shared: redis:…` is not part of this version: only `local` is known",
         ),
@@ -204,7 +196,31 @@ fn a_setting_is_of_its_kind_and_within_bounds() {
             "sessions: none",
             "Y007 1:11 unknown way with sessions `none`: known are `optional` and `required`",
         ),
-        ("store: mysql", "Y007 1:8 unknown store `mysql`: only `memory` is known"),
+        (
+            "store: mysql",
+            "Y007 1:8 unknown store: known are `memory`, `sqlite:FILE` and \
+             `postgres://HOST/DATABASE`",
+        ),
+        ("store: \"sqlite:\"", "Y007 1:8 `sqlite:` names no file: write `sqlite:hangu.db`"),
+        (
+            "store: \"sqlite::memory:\"",
+            "Y007 1:8 a database in memory is another one for each connection: write `memory`",
+        ),
+        (
+            "store: sqlite:a.db?mode=ro",
+            "Y007 1:8 `sqlite:` takes a file and no options: write `sqlite:hangu.db`",
+        ),
+        (
+            "store: postgres://u:p@h/db",
+            "C003 1:8 a password stands in the file: put the whole address into a variable or a \
+             file: `store: { env: NAME }`",
+        ),
+        (
+            "store: postgres://u@h:99999/db",
+            "C002 1:8 not a PostgreSQL address: write `postgres://USER@HOST/DATABASE`",
+        ),
+        ("store: { env: NOBODY }", "C004 1:8 the variable `NOBODY` is not set"),
+        ("store: 7", "Y006 1:8 expected a text, found a number: write \"7\""),
         ("origins: [\"*\"]", "Y007 1:11 `*` is not an origin such as `https://app.example.com`"),
         (
             "trusted_proxies: [10.0.0.0/99]",
@@ -434,7 +450,10 @@ fn no_rendering_of_any_fault_shows_a_secret() {
     ] {
         shows_nothing(&LEAST.replace("{ url: \"http://127.0.0.1:7001/mcp\" }", body));
     }
-    shows_nothing(&format!("{LEAST}store: postgres://u:hunter2@h/db\n"));
+    for address in ["u:hunter2@h/db", "h/db?password=hunter2", "h:hunter2/db"] {
+        shows_nothing(&format!("{LEAST}store: postgres://{address}\n"));
+    }
+    shows_nothing(&format!("{LEAST}store: {{ env: TOKEN }}\n"));
 }
 
 fn shows_nothing(text: &str) {

@@ -23,6 +23,7 @@ pub(super) fn env(name: &str) -> Option<String> {
         "NEW_KEY" => "new-key",
         "TOKEN" => "Bearer hunter2",
         "PORT" => "9000",
+        "DATABASE" => "postgres://u:hunter2@h/db",
         "EMPTY" => "",
         "BROKEN" => "two\nlines",
         "URL" => "https://user:hunter2@crm.example/mcp",
@@ -73,6 +74,7 @@ fn what_is_not_said_has_a_default() {
     assert!(config.policies.is_some_and(|folder| folder.ends_with("policies")));
     assert!(config.audit.file.ends_with("audit/hangu.jsonl"));
     assert_eq!(config.audit.strict, [Risk::WriteLow, Risk::WriteHigh]);
+    assert!(matches!(&config.store, Store::Sqlite(path) if path.ends_with("hangu.db")));
     assert_eq!(config.trace.trust, TraceTrust::Authenticated);
     assert_eq!(config.telemetry.max_tenants, 200);
     assert_eq!(config.errors.tools_call, ToolsCallErrors::Result);
@@ -189,6 +191,23 @@ idempotency: { capacity_bytes: 1MiB, max_keys: 10, ttl: 1h, wait: 0s, max_body: 
     assert_eq!((crm.timeout, crm.max_time), (secs(20), secs(300)));
     assert_eq!((crm.connect_timeout, crm.poll, crm.max_concurrency.get()), (secs(2), secs(60), 8));
     assert_eq!((crm.max_request_bytes, crm.max_response_bytes), (65_536, 8 << 20));
+}
+
+#[test]
+fn a_store_is_a_word_a_file_or_an_address() {
+    let store = |value: &str| config(&format!("{LEAST}store: {value}\n")).store;
+    assert!(matches!(store("memory"), Store::Memory));
+    for (value, file) in
+        [("sqlite:a/b.db", "a/b.db"), ("sqlite:/c.db", "/c.db"), ("\"sqlite://d.db\"", "d.db")]
+    {
+        let Store::Sqlite(path) = store(value) else { panic!("{value}") };
+        assert!(path.is_absolute() && path.ends_with(file), "{path:?}");
+    }
+    for value in ["postgres://u@h/db?sslmode=require", "postgresql:///db", "{ env: DATABASE }"] {
+        let store = store(value);
+        assert!(matches!(store, Store::Postgres(_)), "{value}");
+        assert!(!format!("{store:?}").contains("hunter2"));
+    }
 }
 
 #[test]

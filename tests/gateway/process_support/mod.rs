@@ -212,7 +212,7 @@ impl Home {
             // The signal that goes with the limit is ignored, so that writing fails instead.
             Some(blocks) => {
                 let mut shell = Command::new("/bin/sh");
-                let script = format!("trap '' XFSZ; ulimit -f {blocks}; exec \"$0\" \"$@\"");
+                let script = format!("trap '' XFSZ; ulimit -S -f {blocks}; exec \"$0\" \"$@\"");
                 shell.args(["-c", &script]).arg(env!("CARGO_BIN_EXE_hangu"));
                 shell
             }
@@ -394,8 +394,12 @@ impl Process {
         line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() * 1_024
     }
 
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
     pub fn signal(&self, signal: i32) {
-        let pid = self.child.id().to_string();
+        let pid = self.pid().to_string();
         let status = Command::new("kill").args([format!("-{signal}"), pid]).status().unwrap();
         assert!(status.success());
     }
@@ -410,10 +414,6 @@ impl Process {
             assert!(Instant::now() < deadline, "it does not end:\n{}", self.log());
             thread::sleep(Duration::from_millis(5));
         }
-    }
-
-    pub fn pid(&self) -> u32 {
-        self.child.id()
     }
 
     /// Resident memory, in KiB.

@@ -35,7 +35,7 @@ const CALLER: &str = "callers:
 pub struct Gateway {
     running: Option<Running>,
     address: SocketAddr,
-    folder: TempDir,
+    folder: Arc<TempDir>,
 }
 
 impl Gateway {
@@ -59,7 +59,16 @@ impl Gateway {
     /// From a whole configuration but for where it listens and logs; returns when every
     /// upstream's first listing has ended. `KEY` is the one secret there is.
     pub fn start(yaml: &str, policies: &[&str]) -> Self {
-        let folder = tempfile::tempdir().unwrap();
+        Self::start_in(Arc::new(tempfile::tempdir().unwrap()), None, yaml, policies)
+    }
+
+    /// The same in a folder that others were or will be in, and with a secret that is theirs too.
+    pub fn start_in(
+        folder: Arc<TempDir>,
+        secret: Option<[u8; 32]>,
+        yaml: &str,
+        policies: &[&str],
+    ) -> Self {
         let audit = folder.path().join("audit.jsonl");
         let yaml = format!(
             "version: hangu/v1\nlisten: \"127.0.0.1:0\"\nadmin: {{ listen: \"127.0.0.1:0\" }}\nworkers: 1\naudit: {{ file: \"{}\" }}\n{yaml}",
@@ -77,7 +86,7 @@ impl Gateway {
         });
         let (policies, faults) = Policies::compile(files.collect());
         let policies = policies.unwrap_or_else(|| panic!("{faults:#?}"));
-        let options = Options { instance: "test".to_owned(), ..Options::default() };
+        let options = Options { instance: "test".to_owned(), secret };
         let running = App::new(config, policies, &options).unwrap();
         let running = running.start().unwrap();
         let worlds = running.engines().worlds.clone();

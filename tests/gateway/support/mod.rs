@@ -5,6 +5,7 @@ pub mod answer;
 pub mod asker;
 pub mod client;
 pub mod gateway;
+pub mod postgres;
 pub mod upstream;
 
 use std::{collections::HashMap, thread, time::Duration};

@@ -1,0 +1,263 @@
+//! The contract, store by store; and what only a file or a server can suffer.
+
+use std::{fs, os::unix::fs::PermissionsExt, path::Path, time::Duration};
+
+use secrecy::ExposeSecret;
+use sqlx::{Connection, Executor, PgConnection, Row, SqliteConnection};
+use tokio::time::Instant;
+
+use super::{
+    Address, OpenError, Store,
+    suite::{self, Place, result, settings},
+};
+use crate::clock::Clock;
+
+#[allow(clippy::disallowed_methods, reason = "a test's thread serves nobody else")]
+#[path = "../../tests/gateway/support/postgres.rs"]
+mod server;
+
+const NOW: u64 = 1_790_000_000_000;
+
+fn memory() -> Option<Place> {
+    Some(Place { address: None, clock: Clock::manual(NOW), _held: None })
+}
+
+fn sqlite() -> Option<Place> {
+    let folder = tempfile::tempdir().unwrap();
+    let address = Some(Address::Sqlite(folder.path().join("new/hangu.db")));
+    Some(Place { address, clock: Clock::manual(NOW), _held: Some(folder) })
+}
+
+/// A database of its own for each test.
+fn postgres() -> Option<Place> {
+    let server = server::shared()?;
+    let address = Some(Address::Postgres(database(&server).into()));
+    Some(Place { address, clock: Clock::manual(NOW), _held: None })
+}
+
+fn database(server: &str) -> String {
+    let name = format!("hangu_test_{:016x}", rand::random::<u64>());
+    block_on(async {
+        let mut conn = PgConnection::connect(&format!("{server}/postgres")).await.unwrap();
+        let create = sqlx::AssertSqlSafe(format!("CREATE DATABASE {name}"));
+        conn.execute(create).await.unwrap();
+    });
+    format!("{server}/{name}")
+}
+
+fn block_on<T>(work: impl Future<Output = T>) -> T {
+    tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(work)
+}
+
+macro_rules! contract {
+    ($store:ident: $($test:ident),+) => {
+        mod $store {
+            $(#[test]
+            fn $test() {
+                if let Some(place) = super::$store() {
+                    super::block_on(super::suite::$test(place));
+                }
+            })+
+        }
+    };
+}
+
+contract!(memory: a_finished_call_is_answered_again, a_call_that_did_not_take_place_frees_its_key,
+    an_unknown_outcome_is_never_run_again, a_record_stays_its_full_time_and_no_longer,
+    a_full_store_refuses_new_keys_and_forgets_none, of_many_first_calls_one_runs);
+
+contract!(sqlite: a_finished_call_is_answered_again, a_call_that_did_not_take_place_frees_its_key,
+    an_unknown_outcome_is_never_run_again, a_record_stays_its_full_time_and_no_longer,
+    a_full_store_refuses_new_keys_and_forgets_none, of_many_first_calls_one_runs,
+    a_restart_forgets_nothing, a_lease_that_ran_out_is_an_unknown_outcome,
+    a_sweep_takes_nothing_that_was_claimed_anew,
+    those_elsewhere_get_the_answer_too);
+
+contract!(postgres: a_finished_call_is_answered_again, a_call_that_did_not_take_place_frees_its_key,
+    an_unknown_outcome_is_never_run_again, a_record_stays_its_full_time_and_no_longer,
+    a_full_store_refuses_new_keys_and_forgets_none, of_many_first_calls_one_runs,
+    a_restart_forgets_nothing, a_lease_that_ran_out_is_an_unknown_outcome,
+    a_sweep_takes_nothing_that_was_claimed_anew,
+    those_elsewhere_get_the_answer_too);
+
+#[test]
+fn every_store_does_what_the_model_does() {
+    suite::it_does_what_the_model_does(&memory().unwrap(), 1, 500);
+    suite::it_does_what_the_model_does(&sqlite().unwrap(), 2, 60);
+    if let Some(place) = postgres() {
+        suite::it_does_what_the_model_does(&place, 2, 60);
+    }
+}
+
+fn path(place: &Place) -> &Path {
+    match &place.address {
+        Some(Address::Sqlite(path)) => path,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn the_files_are_this_users_alone() {
+    let place = sqlite().unwrap();
+    let process = place.start();
+    block_on(async { process.run("k1").await.finish(&result("secret words")).wait().await });
+    let folder = path(&place).parent().unwrap();
+    let mut seen = 0;
+    for entry in fs::read_dir(folder).unwrap() {
+        let entry = entry.unwrap();
+        assert_eq!(entry.metadata().unwrap().permissions().mode() & 0o777, 0o600, "{entry:?}");
+        let bytes = fs::read(entry.path()).unwrap();
+        assert!(!bytes.windows(12).any(|part| part == b"secret words"), "{entry:?}");
+        seen += 1;
+    }
+    // The database, its log, the log's index, the lock.
+    assert_eq!(seen, 4);
+    drop(process);
+    assert_eq!(
+        fs::read_dir(folder).unwrap().count(),
+        1,
+        "what is only for the time it runs is gone"
+    );
+}
+
+#[test]
+fn a_file_that_others_lock_is_waited_for_and_then_told() {
+    let place = sqlite().unwrap();
+    let process = place.start();
+    let health = process.store.as_ref().unwrap().health();
+    block_on(async {
+        let running = process.run("running").await;
+        let url = format!("sqlite:{}", path(&place).display());
+        let mut other = SqliteConnection::connect(&url).await.unwrap();
+        other.execute("BEGIN IMMEDIATE").await.unwrap();
+        let begun = Instant::now();
+        assert_eq!(process.word("k1", 1).await, "down");
+        assert!(begun.elapsed() < settings().patience, "{:?}", begun.elapsed());
+        assert!(!health.is_available());
+        // The answer of a call that ran meanwhile is not lost, nor is the caller kept for long.
+        assert!(!running.finish(&result("told")).wait().await);
+        assert_eq!(process.word("running", 1).await, "result told");
+        other.execute("ROLLBACK").await.unwrap();
+        // It comes back by itself, with what was left to be written.
+        drop(process.run("k1").await);
+        assert!(health.is_available());
+        let next = place.start();
+        assert_eq!(next.word("running", 1).await, "in flight");
+        process.replays.retry();
+        while next.word("running", 1).await == "in flight" {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        assert_eq!(next.word("running", 1).await, "result told");
+        assert_eq!(process.word("running", 1).await, "result told");
+    });
+}
+
+#[test]
+fn a_server_that_is_away_is_told_and_comes_back() {
+    let Some(mut server) = server::Postgres::start() else { return };
+    let address = Some(Address::Postgres(database(&server.url()).into()));
+    let place = Place { address, clock: Clock::manual(NOW), _held: None };
+    let process = place.start();
+    block_on(async {
+        let running = process.run("running").await;
+        server.stop();
+        for _ in 0..3 {
+            let begun = Instant::now();
+            assert_eq!(process.word("k1", 1).await, "down");
+            assert!(begun.elapsed() < Duration::from_secs(1), "{:?}", begun.elapsed());
+        }
+        assert!(!running.finish(&result("told")).wait().await);
+        assert_eq!(process.word("running", 1).await, "result told");
+        server.serve();
+        tokio::time::sleep(Duration::from_millis(300)).await;
+        let lease = process.run("k1").await;
+        assert!(lease.finish(&result("{}")).wait().await);
+        process.replays.retry();
+        let next = place.start();
+        while next.word("running", 1).await == "in flight" {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        assert_eq!(next.word("running", 1).await, "result told");
+    });
+}
+
+#[test]
+fn a_store_of_a_newer_version_is_left_alone() {
+    for place in [sqlite(), postgres()].into_iter().flatten() {
+        drop(place.start());
+        // Opened again it is what it was.
+        drop(place.start());
+        let more = "INSERT INTO hangu_migration VALUES (99, 'later', 0)";
+        block_on(async {
+            match place.address.as_ref().unwrap() {
+                Address::Sqlite(path) => {
+                    let url = format!("sqlite:{}", path.display());
+                    let mut conn = SqliteConnection::connect(&url).await.unwrap();
+                    conn.execute(more).await.unwrap();
+                    conn.close().await.unwrap();
+                }
+                Address::Postgres(url) => {
+                    let mut conn = PgConnection::connect(url.expose_secret()).await.unwrap();
+                    conn.execute(more).await.unwrap();
+                }
+            }
+        });
+        let error = Store::open(place.address.as_ref().unwrap(), &place.clock).err().unwrap();
+        assert!(matches!(error, OpenError::Newer { found: 99, known: 1 }), "{error}");
+    }
+}
+
+#[test]
+fn what_cannot_be_opened_says_why_and_no_secret() {
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(folder.path().join("text.db"), "this is no database, whatever its name is").unwrap();
+    let nowhere = "postgres://u:hunter2@127.0.0.1:1/db";
+    for (address, word) in [
+        (Address::Sqlite(folder.path().join("text.db")), "not a database"),
+        (Address::Sqlite(folder.path().to_owned()), "directory"),
+        (Address::Postgres(nowhere.into()), "refused"),
+        (Address::Postgres("postgres://u:hunter2@h/db?sslmode=hunter2".into()), "PostgreSQL"),
+    ] {
+        let error = Store::open(&address, &Clock::system()).err().unwrap().to_string();
+        assert!(error.contains(word), "{address:?}: {error}");
+        assert!(!error.contains("u:hunter2") && !format!("{address:?}").contains("hunter2"));
+    }
+}
+
+#[test]
+fn two_hundred_thousand_records_start_at_once() {
+    let place = sqlite().unwrap();
+    drop(place.start());
+    block_on(async {
+        let url = format!("sqlite:{}", path(&place).display());
+        let mut conn = SqliteConnection::connect(&url).await.unwrap();
+        let fill =
+            "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 200000)
+             INSERT INTO replay SELECT randomblob(32), randomblob(16), randomblob(16), 1,
+             randomblob(32), 1, 0, 1790000000001, 500, randomblob(180) FROM n";
+        conn.execute(fill).await.unwrap();
+        let row = conn.fetch_one("SELECT count(*) FROM replay").await.unwrap();
+        assert_eq!(row.get::<i64, _>(0), 200_000);
+        conn.close().await.unwrap();
+    });
+    let begun = Instant::now();
+    let process =
+        place.process(crate::idempotency::Settings { max_keys: 1_000_000, ..settings() }, 1);
+    let took = begun.elapsed();
+    assert!(took < Duration::from_secs(2), "{took:?}");
+    assert_eq!(process.replays.usage().keys, 200_000);
+    // Forgetting them all keeps nobody waiting for long.
+    place.clock.advance(Duration::from_millis(2));
+    process.replays.sweep();
+    let mut slowest = Duration::ZERO;
+    let mut n = 0;
+    while process.replays.usage().keys > 100 {
+        let begun = Instant::now();
+        n += 1;
+        let lease = block_on(process.run(&format!("k{n}")));
+        assert!(block_on(lease.free().wait()));
+        slowest = slowest.max(begun.elapsed());
+        process.replays.sweep();
+    }
+    assert!(slowest < Duration::from_secs(1), "{slowest:?}");
+}
