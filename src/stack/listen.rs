@@ -25,7 +25,7 @@ use super::{
     stage::{BoxFuture, Era, Permitted, Upstream, Upstreams, World},
 };
 use crate::{
-    dialect::notices,
+    dialect::{north, notices},
     error::{Code, Error},
     mcp::{LogLevel, Method, Served, rpc},
     model::{
@@ -333,9 +333,7 @@ fn unserved(method: Method) -> Error {
 
 /// What a resource answers that is not there, or not for this caller.
 fn unknown_resource(uri: &str) -> Error {
-    let mut data = b"{\"uri\":".to_vec();
-    crate::json::write_str(&mut data, uri);
-    data.push(b'}');
-    let message = "resource not found";
-    Error::protocol(Code::NotFound, rpc::RESOURCE_NOT_FOUND, 200, message).with_data(data)
+    let message = north::not_found_message(uri);
+    Error::protocol(Code::NotFound, rpc::RESOURCE_NOT_FOUND, 200, message)
+        .with_data(north::not_found_data(uri))
 }
