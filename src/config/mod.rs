@@ -348,7 +348,7 @@ pub struct Questions {
     pub rounds: usize,
     /// Calls that wait for an answer at once.
     pub max_open: usize,
-    /// The same of one employee at one upstream, and of one client's session.
+    /// The same of one employee at one upstream, in however many sessions.
     pub max_open_each: usize,
 }
 

@@ -213,6 +213,9 @@ pub fn response(id: &[u8], end: &Final, dialect: NorthDialect) -> SmallVec<[Byte
     }
 }
 
+/// The most that an error repeats of what was asked for, in characters.
+const SHOWN: usize = 128;
+
 /// Under which code a revision says that a resource does not exist.
 pub fn not_found_code(dialect: NorthDialect) -> i32 {
     match dialect {
@@ -229,40 +232,34 @@ pub fn not_found_data(uri: &str) -> Vec<u8> {
     data
 }
 
+/// What is said with it, of the URI as the caller has it.
+pub fn not_found_message(uri: &str) -> String {
+    let shown: String = uri.chars().take(SHOWN).collect();
+    format!("resource not found: {shown}")
+}
+
 /// A server's answer to a request for a resource, where it says that there is none, as the
 /// caller's revision says that, of the URI that the caller asked for. Any other error stays.
+///
+/// In the gateway's words: in the server's own, what policy hides could be told from what does
+/// not exist, and on the aggregate they name the URI as the server has it.
 pub fn not_found(error: RpcError, uri: &str, dialect: NorthDialect) -> RpcError {
-    let doc = error.data.as_ref().and_then(splice::document);
-    let named = doc.as_ref().and_then(|doc| doc.root().get("uri"));
+    let names_uri = || {
+        let doc = error.data.as_ref().and_then(splice::document);
+        doc.is_some_and(|doc| doc.root().get("uri").is_some())
+    };
     let is_not_found = error.code == i64::from(rpc::RESOURCE_NOT_FOUND)
-        || (error.code == i64::from(rpc::INVALID_PARAMS) && named.is_some());
+        || (error.code == i64::from(rpc::INVALID_PARAMS) && names_uri());
     if !is_not_found {
         return error;
     }
-    let data = match (&doc, &error.data, named) {
-        (Some(doc), Some(data), _) if doc.root().kind() == Kind::Object => {
-            let mut edits = splice::Edits::default();
-            match named {
-                Some(value) => edits.put_str(value, uri),
-                None => {
-                    let mut member = not_found_data(uri);
-                    let is_empty = doc.root().members().next().is_none();
-                    member.remove(0);
-                    member.pop();
-                    if !is_empty {
-                        member.push(b',');
-                    }
-                    let start = doc.root().offset() + 1;
-                    edits.put(start..start, member);
-                }
-            }
-            edits.apply(data)
-        }
-        // Whatever else the server says of it.
-        (_, Some(data), _) => data.clone(),
-        (_, None, _) => not_found_data(uri).into(),
-    };
-    RpcError { code: not_found_code(dialect).into(), data: Some(data), ..error }
+    let mut message = Vec::new();
+    json::write_str(&mut message, &not_found_message(uri));
+    RpcError {
+        code: not_found_code(dialect).into(),
+        message: message.into(),
+        data: Some(not_found_data(uri).into()),
+    }
 }
 
 /// The HTTP status of a server's own JSON-RPC error: older revisions know only 200.
@@ -400,26 +397,25 @@ mod tests {
             (-32_002, None, LEGACY, (-32_002, Some(r#"{"uri":"up+a:b"}"#))),
             (-32_002, None, modern, (-32_602, Some(r#"{"uri":"up+a:b"}"#))),
             (-32_002, Some("{}"), modern, (-32_602, Some(r#"{"uri":"up+a:b"}"#))),
-            (
-                -32_002,
-                Some(r#" {"n":1.0}"#),
-                modern,
-                (-32_602, Some(r#" {"uri":"up+a:b","n":1.0}"#)),
-            ),
+            (-32_002, Some(r#" {"n":1.0}"#), modern, (-32_602, Some(r#"{"uri":"up+a:b"}"#))),
             (
                 -32_602,
                 Some(r#"{"n":1.0, "uri" : "a:b"}"#),
                 LEGACY,
-                (-32_002, Some(r#"{"n":1.0, "uri" : "up+a:b"}"#)),
+                (-32_002, Some(r#"{"uri":"up+a:b"}"#)),
             ),
             (-32_602, Some(r#"{"uri":"a:b"}"#), modern, (-32_602, Some(r#"{"uri":"up+a:b"}"#))),
-            (-32_002, Some("[1]"), modern, (-32_602, Some("[1]"))),
+            (-32_002, Some("[1]"), modern, (-32_602, Some(r#"{"uri":"up+a:b"}"#))),
             (-32_602, None, LEGACY, (-32_602, None)),
             (-32_603, Some(r#"{"uri":"a:b"}"#), LEGACY, (-32_603, Some(r#"{"uri":"a:b"}"#))),
         ] {
             let data = data.map(Bytes::from);
             let error = RpcError { code, message: Bytes::from("\"m\""), data };
             let told = not_found(error, "up+a:b", dialect);
+            // Whatever the server calls it, and whatever it says of it.
+            let is_other = told.message == "\"m\"";
+            assert!(is_other || told.message == "\"resource not found: up+a:b\"", "{told:?}");
+            assert_eq!(is_other, expected.1 != Some(r#"{"uri":"up+a:b"}"#), "{told:?}");
             let text = told.data.as_deref().map(|data| std::str::from_utf8(data).unwrap());
             assert_eq!((told.code, text), expected);
         }

@@ -32,9 +32,16 @@ const SERVED: [Method; 13] = [
 /// The version named by the header; absent, the one that the specification assumes.
 ///
 /// # Errors
-/// 400 where it is no handshake revision.
+/// 400 where it is no handshake revision, or more than one.
 pub fn version_of(headers: &HeaderMap) -> Result<Option<Version>, Error> {
-    let Some(value) = headers.get(header::PROTOCOL_VERSION) else { return Ok(None) };
+    let mut values = headers.get_all(header::PROTOCOL_VERSION).iter();
+    let Some(value) = values.next() else { return Ok(None) };
+    if values.next().is_some() {
+        let message = "the header MCP-Protocol-Version is sent twice";
+        return Err(
+            Error::http(Code::InvalidArgs, 400, message).with_rpc_code(rpc::INVALID_REQUEST)
+        );
+    }
     let version = value.to_str().ok().and_then(|text| Version::parse(text.trim()));
     match version {
         Some(version) if !version.is_modern() => Ok(Some(version)),

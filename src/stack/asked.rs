@@ -16,7 +16,7 @@ use bytes::Bytes;
 use dashmap::DashMap;
 use tokio::sync::mpsc;
 
-use super::parked::QuestionLimits;
+use super::parked::{Holder, QuestionLimits};
 use crate::{
     error::{Code, Error},
     model::{caller::EmployeeId, reply::RpcError},
@@ -46,7 +46,8 @@ pub struct Asked {
     limits: QuestionLimits,
     open: DashMap<(SessionHash, Box<str>), Open>,
     calls: AtomicUsize,
-    each: DashMap<SessionHash, usize>,
+    /// Of one who is asked, in however many sessions: opening one costs nothing.
+    each: DashMap<Holder, usize>,
 }
 
 impl Asked {
@@ -57,14 +58,15 @@ impl Asked {
     /// Opens so many questions of one call at once; they close with what this returns.
     ///
     /// # Errors
-    /// As many calls of the session, or of all, wait as may.
+    /// As many calls of the holder's, or of all, wait as may.
     pub fn ask(
         self: &Arc<Self>,
+        holder: Holder,
         session: SessionHash,
         employee: Option<EmployeeId>,
         questions: usize,
     ) -> Result<Asking, Error> {
-        self.reserve(session)?;
+        self.reserve(&holder)?;
         let (answers, answered) = mpsc::unbounded_channel();
         let ids: Vec<Box<str>> = (0..questions)
             .map(|place| {
@@ -75,7 +77,7 @@ impl Asked {
                 id
             })
             .collect();
-        Ok(Asking { of: self.clone(), session, ids, answered, got: HashMap::new() })
+        Ok(Asking { of: self.clone(), holder, session, ids, answered, got: HashMap::new() })
     }
 
     /// Takes a client's response; false where nothing was asked under that id.
@@ -92,7 +94,7 @@ impl Asked {
         open.is_some_and(|(_, open)| open.answers.send((open.place, answer)).is_ok())
     }
 
-    fn reserve(&self, session: SessionHash) -> Result<(), Error> {
+    fn reserve(&self, holder: &Holder) -> Result<(), Error> {
         let full = |limit: &'static str| {
             Error::new(Code::RateLimited, "as many questions wait for an answer as may")
                 .with_limit(limit)
@@ -102,7 +104,7 @@ impl Asked {
             self.calls.fetch_sub(1, Ordering::Relaxed);
             return Err(full("questions.max_open"));
         }
-        let mut each = self.each.entry(session).or_insert(0);
+        let mut each = self.each.entry(holder.clone()).or_insert(0);
         if *each >= self.limits.max_open_each {
             drop(each);
             self.calls.fetch_sub(1, Ordering::Relaxed);
@@ -116,6 +118,7 @@ impl Asked {
 /// The questions of one call. Dropped, they are open no longer.
 pub struct Asking {
     of: Arc<Asked>,
+    holder: Holder,
     session: SessionHash,
     ids: Vec<Box<str>>,
     answered: mpsc::UnboundedReceiver<(usize, Answer)>,
@@ -146,19 +149,24 @@ impl Drop for Asking {
             self.of.open.remove(&(self.session, id));
         }
         self.of.calls.fetch_sub(1, Ordering::Relaxed);
-        if let Some(mut each) = self.of.each.get_mut(&self.session) {
+        if let Some(mut each) = self.of.each.get_mut(&self.holder) {
             *each -= 1;
         }
-        self.of.each.remove_if(&self.session, |_, each| *each == 0);
+        self.of.each.remove_if(&self.holder, |_, each| *each == 0);
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::model::server::UpstreamName;
 
     const LIMITS: QuestionLimits =
         QuestionLimits { answer: Duration::from_secs(1), rounds: 2, max_open: 3, max_open_each: 2 };
+
+    fn holder(upstream: &str) -> Holder {
+        Holder::new(&UpstreamName::parse(upstream).unwrap(), None)
+    }
 
     fn result(text: &'static str) -> Answer {
         Answer::Result(Bytes::from_static(text.as_bytes()))
@@ -168,7 +176,7 @@ mod tests {
     async fn answers_find_their_questions_in_whatever_order() {
         let asked = Arc::new(Asked::new(LIMITS));
         let employee = EmployeeId::parse("E1");
-        let mut asking = asked.ask([1; 8], employee.clone(), 2).unwrap();
+        let mut asking = asked.ask(holder("a"), [1; 8], employee.clone(), 2).unwrap();
         let ids = asking.ids().to_vec();
         assert_ne!(ids[0], ids[1]);
         let answer = |session, who: Option<&EmployeeId>, id: &str, text| {
@@ -196,16 +204,19 @@ mod tests {
     #[tokio::test]
     async fn what_nobody_waits_for_is_not_open() {
         let asked = Arc::new(Asked::new(LIMITS));
-        let ask = |session| asked.ask(session, None, 2);
-        let first = ask([1; 8]).unwrap();
-        let _second = ask([1; 8]).unwrap();
-        assert_eq!(ask([1; 8]).err().unwrap().limit(), Some("questions.max_open_each"));
-        let _third = ask([2; 8]).unwrap();
-        assert_eq!(ask([2; 8]).err().unwrap().limit(), Some("questions.max_open"));
+        let ask = |whose, session| asked.ask(holder(whose), session, None, 2);
+        let first = ask("a", [1; 8]).unwrap();
+        let second = ask("a", [2; 8]).unwrap();
+        // In whatever session.
+        assert_eq!(ask("a", [3; 8]).err().unwrap().limit(), Some("questions.max_open_each"));
+        let third = ask("b", [2; 8]).unwrap();
+        assert_eq!(ask("b", [2; 8]).err().unwrap().limit(), Some("questions.max_open"));
         let id = first.ids()[0].clone();
         drop(first);
         assert!(!asked.answer([1; 8], None, &id, result("late")));
         assert_eq!(asked.open.len(), 4);
-        assert!(ask([1; 8]).is_ok());
+        assert!(ask("a", [1; 8]).is_ok());
+        drop((second, third));
+        assert!(asked.each.is_empty() && asked.open.is_empty());
     }
 }

@@ -25,9 +25,9 @@ use super::{
     stage::{BoxFuture, Era, Permitted, Upstream, Upstreams, World},
 };
 use crate::{
-    dialect::notices,
+    dialect::{north, notices, task},
     error::{Code, Error},
-    mcp::{LogLevel, Method, Served, rpc},
+    mcp::{Capabilities, LogLevel, Method, Served, rpc},
     model::{
         call::{Call, Notices as Filter, Request, Surface, Target},
         exchange::{LimitHit, LimitKind, NorthDialect, Outcome},
@@ -113,6 +113,9 @@ where
 impl ListenLayer {
     async fn listen(self, permitted: Permitted, filter: Filter) -> Result<Reply, Error> {
         let Permitted { call, permit, world, .. } = permitted;
+        if !filter.tasks.is_empty() && !call.client.capabilities.contains(Capabilities::TASKS) {
+            return Err(task::undeclared().with_reason("undeclared_extension"));
+        }
         let view = permit.view().clone();
         let seat = self.notices.seat(Holder::of(&call.caller)).map_err(|full| {
             let (id, error) = self.full(full);
@@ -333,9 +336,7 @@ fn unserved(method: Method) -> Error {
 
 /// What a resource answers that is not there, or not for this caller.
 fn unknown_resource(uri: &str) -> Error {
-    let mut data = b"{\"uri\":".to_vec();
-    crate::json::write_str(&mut data, uri);
-    data.push(b'}');
-    let message = "resource not found";
-    Error::protocol(Code::NotFound, rpc::RESOURCE_NOT_FOUND, 200, message).with_data(data)
+    let message = north::not_found_message(uri);
+    Error::protocol(Code::NotFound, rpc::RESOURCE_NOT_FOUND, 200, message)
+        .with_data(north::not_found_data(uri))
 }

@@ -23,7 +23,7 @@ use crate::{
     model::{
         call::{ClientAddr, Request},
         exchange::{Exchange, LimitHit, LimitKind},
-        reply::{Content, Reply},
+        reply::{Content, Event, Reply},
     },
 };
 
@@ -247,11 +247,16 @@ where
     }
 }
 
-/// Keeps the slots as long as a streamed reply lasts.
+/// Keeps the slots as long as a streamed reply lasts, or until its client is asked something: who
+/// waits for a human takes none, as a client of 2026-07-28 takes none between question and answer.
+/// Else a few people who do not answer would keep everybody from a server that has nothing to do.
 fn hold(reply: Reply, slots: SlotGuard) -> Reply {
     let Content::Stream(stream) = reply.content else { return reply };
-    let stream = futures_util::StreamExt::inspect(stream, move |_| {
-        let _ = &slots;
+    let mut slots = Some(slots);
+    let stream = futures_util::StreamExt::inspect(stream, move |event| {
+        if matches!(event, Event::Question(_)) {
+            drop(slots.take());
+        }
     });
     Reply { content: Content::Stream(Box::pin(stream)), ..reply }
 }

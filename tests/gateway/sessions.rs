@@ -58,6 +58,29 @@ fn an_id_that_is_none_is_not_found_and_calls_nothing() {
     assert_eq!(up.calls().len(), before);
 }
 
+/// Of two sessions or two revisions nobody can say which is meant.
+#[test]
+fn a_header_that_stands_twice_is_refused_and_calls_nothing() {
+    let (up, gateway) = start("");
+    let (session, answer) = gateway.client("/mcp/up", Dialect::Legacy).initialize();
+    let id = answer.header("mcp-session-id").expect("a session");
+    assert_eq!(session.call("echo", json!({})).word(), "ok");
+    let before = up.calls().len();
+    for (name, value) in [
+        ("Mcp-Session-Id", id),
+        ("Mcp-Session-Id", "another"),
+        ("MCP-Protocol-Version", "2025-06-18"),
+    ] {
+        let answer = session.clone().header(name, value).call("echo", json!({}));
+        assert_eq!(answer.status, 400, "{name} {value}: {answer:?}");
+        assert_eq!(answer.json()["error"]["code"], -32600, "{name} {value}: {answer:?}");
+    }
+    let ended = session.clone().header("Mcp-Session-Id", "another").method("DELETE");
+    assert_eq!(ended.status, 400, "{ended:?}");
+    assert_eq!(up.calls().len(), before);
+    assert_eq!(session.call("echo", json!({})).word(), "ok");
+}
+
 /// C23, second part.
 #[test]
 fn a_session_is_required_only_where_the_configuration_says_so() {

@@ -234,6 +234,10 @@ fn a_task_is_nobody_elses() {
         let mismatch = about(method, &id).set("Mcp-Name", "another").ask(&gateway);
         assert_eq!((mismatch.status, mismatch.rpc_code()), (400, Some(-32_020)), "{method}");
     }
+    // Nor does a stream of notices that names it.
+    let filter = format!(r#""notifications":{{"taskIds":[{id}]}}"#);
+    let deaf = stateless("subscriptions/listen", &filter, "{}").ask(&gateway);
+    assert_eq!((deaf.status, deaf.rpc_code()), (400, Some(-32_021)), "{}", deaf.text());
     assert_eq!(server.looks(), 0, "refused before anything left");
     // The server forgot it: its own id is not told.
     server.stands(&["error unknown task: own-1"]);

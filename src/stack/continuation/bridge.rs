@@ -14,7 +14,7 @@ use tower::Service;
 use super::{
     super::{
         asked::{Answer, Asking},
-        parked::ParkedCalls,
+        parked::{Holder, ParkedCalls},
         stage::{Era, Routed, SouthRequest},
     },
     ANSWERS, ContinuationLayer, STATE, broken, is, params_mut,
@@ -223,8 +223,15 @@ where
         if Instant::now() + pause >= self.end() {
             return Err(self.too_long());
         }
+        let began = Instant::now();
         sleep(pause).await;
+        self.waited_since(began);
         Ok(())
+    }
+
+    /// What others take is none of the gateway's own time.
+    fn waited_since(&self, began: Instant) {
+        self.again.exchange.facts().waited += began.elapsed();
     }
 
     fn too_long(&self) -> Error {
@@ -267,7 +274,8 @@ where
         }
         let employee =
             self.again.caller.as_ref().and_then(|caller| caller.principal.employee.clone());
-        let asking = self.layer.asked.ask(session, employee, round.asked.len())?;
+        let holder = Holder::new(&self.again.upstream.name, self.again.caller.as_ref());
+        let asking = self.layer.asked.ask(holder, session, employee, round.asked.len())?;
         let unsent = round
             .asked
             .iter()
@@ -285,7 +293,10 @@ where
     /// Waits for the answers to all that was asked, and makes the call again with them.
     async fn answered(&mut self, open: Open) -> At {
         let Open { mut asking, asked, until, .. } = open;
-        let Ok(answers) = timeout_at(until, asking.all()).await else {
+        let began = Instant::now();
+        let answers = timeout_at(until, asking.all()).await;
+        self.waited_since(began);
+        let Ok(answers) = answers else {
             let message = format!(
                 "what `{}` asks was not answered within {} s",
                 self.name(),

@@ -190,9 +190,9 @@ fn unknown(ask: &Ask, dialect: NorthDialect) -> Error {
         Target::Task(_) => "unknown task",
         Target::Resource(uri) => {
             let code = north::not_found_code(dialect);
-            let error =
-                Error::protocol(Code::NotFound, code, 200, format!("resource not found: {shown}"));
-            return error.with_data(north::not_found_data(uri));
+            let message = north::not_found_message(uri);
+            return Error::protocol(Code::NotFound, code, 200, message)
+                .with_data(north::not_found_data(uri));
         }
     };
     Error::protocol(Code::NotFound, rpc::INVALID_PARAMS, 200, format!("{what}: {shown}"))

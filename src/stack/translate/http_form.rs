@@ -36,14 +36,15 @@ pub(super) fn one_header<'a>(
     let mut values = headers.get_all(name).iter();
     let Some(first) = values.next() else { return Ok(None) };
     if values.next().is_some() {
-        return Err(Error::http(
-            Code::InvalidArgs,
-            400,
-            format!("the header {name} is sent twice"),
-        ));
+        return Err(sent_twice(name));
     }
     first
         .to_str()
         .map(|text| Some(text.trim()))
         .map_err(|_| Error::http(Code::InvalidArgs, 400, format!("the header {name} is no text")))
+}
+
+/// Which of two values is meant nobody can say, and whoever stands between may take the other.
+pub(super) fn sent_twice(name: &http::HeaderName) -> Error {
+    Error::http(Code::InvalidArgs, 400, format!("the header {name} is sent twice"))
 }

@@ -10,7 +10,7 @@ use http::{HeaderMap, Response, StatusCode, header as http_header};
 use tower::Service;
 
 use super::{
-    http_form::{not_allowed, one_header},
+    http_form::{not_allowed, one_header, sent_twice},
     listen,
     north_reply::{self, events_response},
     northbound::Front,
@@ -46,7 +46,11 @@ impl LegacySession {
 impl Front {
     /// The session that a request names, if it names one.
     fn session(&self) -> Result<Option<Session>, Error> {
-        let Some(value) = self.parts.headers.get(header::SESSION_ID) else { return Ok(None) };
+        let mut values = self.parts.headers.get_all(header::SESSION_ID).iter();
+        let Some(value) = values.next() else { return Ok(None) };
+        if values.next().is_some() {
+            return Err(sent_twice(&header::SESSION_ID).with_rpc_code(rpc::INVALID_REQUEST));
+        }
         let opened = value.to_str().ok().and_then(|token| {
             let now = self.layer.clock.now_ms();
             self.layer.known.sessions.open(token, Owner::of(&self.caller), now).ok()

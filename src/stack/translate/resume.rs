@@ -98,6 +98,8 @@ struct State {
     over: bool,
     /// Nothing can be given any more.
     lost: bool,
+    /// Nothing that a client needs is missing from here on.
+    whole_from: u64,
     reads: Option<Waker>,
     writes: Option<Waker>,
 }
@@ -132,6 +134,7 @@ impl Streams {
             left: Instant::now(),
             over: false,
             lost: false,
+            whole_from: 0,
             reads: None,
             writes: None,
         };
@@ -156,7 +159,7 @@ impl Streams {
         }
         {
             let state = kept.state.lock();
-            if state.lost || number >= state.next {
+            if state.lost || number >= state.next || number + 1 < state.whole_from {
                 return None;
             }
         }
@@ -202,7 +205,8 @@ impl Streams {
     }
 
     fn forget_ended(&self) {
-        loop {
+        let due = self.ended.lock().len();
+        for _ in 0..due {
             let key = {
                 let mut ended = self.ended.lock();
                 match ended.front() {
@@ -210,19 +214,33 @@ impl Streams {
                     _ => None,
                 }
             };
-            match key {
-                Some((_, key)) => self.forget(&key),
-                None => return,
+            let Some((_, key)) = key else { return };
+            // A client that reads slowly has not gone, however long ago its call ended.
+            if self.is_read(&key) {
+                self.ended.lock().push_back((Instant::now(), key));
+            } else {
+                self.forget(&key);
             }
         }
+    }
+
+    fn is_read(&self, key: &Key) -> bool {
+        self.kept.get(key).is_some_and(|kept| kept.state.lock().reader != 0)
+    }
+
+    /// The stream that gives way next: of those that have ended the oldest that nobody reads,
+    /// else the oldest.
+    fn oldest(&self) -> Option<Key> {
+        let mut ended = self.ended.lock();
+        let unread = ended.iter().position(|(_, key)| !self.is_read(key));
+        ended.remove(unread.unwrap_or(0)).map(|(_, key)| key)
     }
 
     /// Takes room for an event; those that have ended give way first.
     fn take(&self, len: usize) -> bool {
         let mut taken = self.bytes.fetch_add(len, Ordering::Relaxed) + len;
         while taken > self.limits.total {
-            let oldest = self.ended.lock().pop_front();
-            let Some((_, key)) = oldest else {
+            let Some(key) = self.oldest() else {
                 self.bytes.fetch_sub(len, Ordering::Relaxed);
                 return false;
             };
@@ -375,6 +393,9 @@ impl State {
             // What a client needs is kept, within the total of all streams.
             let Some(gone) = place.and_then(|place| self.events.remove(place)) else { break };
             self.bytes -= gone.len;
+            if gone.needed {
+                self.whole_from = gone.number + 1;
+            }
         }
         before - self.bytes
     }

@@ -13,7 +13,11 @@ use http::{HeaderValue, Response, StatusCode, header as http_header};
 use http_body_util::BodyExt;
 use parking_lot::Mutex;
 use tokio::{
-    sync::{Notify, mpsc, watch},
+    sync::{
+        Notify,
+        mpsc::{self, error::TrySendError},
+        watch,
+    },
     time::{Instant, sleep, timeout},
 };
 use tower::Service;
@@ -48,6 +52,8 @@ const NONE_OFFERED: Duration = Duration::from_secs(300);
 const WAIT: Duration = Duration::from_millis(500);
 /// How often in a row it is opened again in vain.
 const TRIES: usize = 3;
+/// How many questions wait for a call to take them. One that is put aside takes none.
+const WAITING: usize = 16;
 /// The largest event.
 const EVENT_BYTES: usize = 1 << 20;
 
@@ -86,14 +92,14 @@ struct Side {
 #[derive(Default)]
 struct Calls {
     serial: u64,
-    open: Vec<(u64, mpsc::UnboundedSender<SideQuestion>)>,
+    open: Vec<(u64, mpsc::Sender<SideQuestion>)>,
 }
 
 /// A call's share of its session's stream.
 pub(super) struct SideCall {
     side: Arc<Side>,
     serial: u64,
-    questions: mpsc::UnboundedReceiver<SideQuestion>,
+    questions: mpsc::Receiver<SideQuestion>,
 }
 
 impl SideCall {
@@ -128,7 +134,7 @@ impl Side {
     }
 
     fn enter(self: &Arc<Self>) -> SideCall {
-        let (sender, questions) = mpsc::unbounded_channel();
+        let (sender, questions) = mpsc::channel(WAITING);
         let mut calls = self.calls.lock();
         calls.serial += 1;
         let serial = calls.serial;
@@ -138,13 +144,15 @@ impl Side {
         SideCall { side: self.clone(), serial, questions }
     }
 
-    /// Gives a question to the call that began last; gives it back where there is none.
+    /// Gives a question to the call that began last; gives it back where there is none, or where
+    /// too many wait for that one already.
     fn give(&self, question: SideQuestion) -> Result<(), SideQuestion> {
         let mut question = question;
         for (_, call) in self.calls.lock().open.iter().rev() {
-            match call.send(question) {
+            match call.try_send(question) {
                 Ok(()) => return Ok(()),
-                Err(mpsc::error::SendError(back)) => question = back,
+                Err(TrySendError::Full(back)) => return Err(back),
+                Err(TrySendError::Closed(back)) => question = back,
             }
         }
         Err(question)
@@ -353,5 +361,30 @@ where
         if !matches!(answered.await, Ok(Ok(_))) {
             tracing::debug!("an answer beside a session's stream did not reach its server");
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn question(id: usize) -> SideQuestion {
+        let id = Bytes::from(id.to_string());
+        SideQuestion { id, method: "elicitation/create".into(), params: None }
+    }
+
+    #[tokio::test]
+    async fn a_call_that_takes_no_questions_keeps_only_so_many() {
+        let side = Side::opening();
+        assert!(side.give(question(0)).is_err(), "there is nobody");
+        let (mut older, newer) = (side.enter(), side.enter());
+        for id in 0..WAITING {
+            assert!(side.give(question(id)).is_ok(), "{id}");
+        }
+        // Its server is told no; nobody else is asked in its place.
+        assert!(side.give(question(WAITING)).is_err_and(|back| back.id == "16"));
+        drop(newer);
+        assert!(side.give(question(17)).is_ok());
+        assert!(older.next().await.is_some_and(|question| question.id == "17"));
     }
 }

@@ -37,6 +37,11 @@ fn a_client_that_was_asked_and_says_nothing_gets_a_timeout() {
         assert!(text.contains("timeout") && text.contains("`up`"), "{text}");
         // Too late, and nobody minds.
         assert_eq!(legacy.answer(&asked, "result", &answer_to(&asked)), 202);
+        // The time that nobody answered in was not the gateway's.
+        gateway.audited("the call and its own time", |record| {
+            let time = |member: &str| record[member].as_u64().unwrap();
+            time("durationUs") >= 1_000_000 && time("overhead_us") < 900_000
+        });
         if matches!(speaks, Speaks::Handshake(_)) {
             wait_for("the server is told", SOON, || asker.of("notifications/cancelled").len() == 1);
         }
@@ -165,4 +170,37 @@ fn a_call_with_a_key_stays_one_call_over_its_questions() {
         assert_eq!(said(&message(&again)), json!([answer_to(&elicit())]));
         assert_eq!(asker.of("tools/call").len(), calls);
     }
+}
+
+#[test]
+fn who_waits_for_a_human_keeps_nobody_from_the_server() {
+    for speaks in ERAS {
+        let asker = Asker::start(speaks);
+        let gateway = gateway(&asker, "max_concurrency: 1", "");
+        let legacy = Legacy::open(&gateway, "2025-11-25", &everything());
+        let mut client = legacy.call(&json!({ "rounds": [[elicit()]] }));
+        let asked = next(&mut client).unwrap();
+        let other = modern(&json!({ "rounds": [[sample()]] }), &everything(), &json!({}));
+        let asking = message(&other.ask(&gateway));
+        assert_eq!(asking["result"]["resultType"], "input_required", "{asking}");
+        assert_eq!(legacy.answer(&asked, "result", &answer_to(&asked)), 202);
+        assert_eq!(said(&next(&mut client).unwrap()), json!([answer_to(&asked)]));
+    }
+}
+
+#[test]
+fn more_sessions_do_not_open_more_questions() {
+    let asker = Asker::start(Speaks::Stateless);
+    let gateway = gateway(&asker, "", "questions: { max_open_each: 2 }");
+    let open = || Legacy::open(&gateway, "2025-11-25", &everything());
+    let arguments = json!({ "rounds": [[elicit()]] });
+    let mut clients = [open(), open()].map(|legacy| legacy.call(&arguments));
+    for client in &mut clients {
+        assert_eq!(next(client).unwrap()["method"], "elicitation/create");
+    }
+    let body = json!({ "jsonrpc": "2.0", "id": 8, "method": "tools/call",
+        "params": { "name": "ask", "arguments": arguments } });
+    let third = open().request(&body).ask(&gateway);
+    assert_eq!(third.refusal().as_deref(), Some("rate_limited"), "{}", third.text());
+    assert!(third.text().contains("questions.max_open_each"), "{}", third.text());
 }

@@ -181,6 +181,49 @@ async fn what_nobody_comes_back_for_is_forgotten() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_client_that_reads_slowly_gets_the_end_of_a_call_long_over() {
+    let streams = streams(1_000, 2_000);
+    let kept = streams.open(SESSION, None);
+    let mut reader = kept.read(0);
+    kept.add(event(&"x".repeat(700)), false).await;
+    kept.add(event("the answer"), true).await;
+    kept.finish();
+    tokio::time::advance(Duration::from_secs(61)).await;
+    // Neither time nor the wishes of others end it.
+    streams.sweep();
+    let others: Vec<_> = (0..3).map(|_| streams.open(SESSION, None)).collect();
+    for other in &others {
+        other.add(event(&"y".repeat(700)), true).await;
+        other.finish();
+    }
+    assert!(streams.kept().1 <= 2_000, "{:?}", streams.kept());
+    let (text, over) = read(&mut reader);
+    assert!(text.contains("the answer") && over, "{text}");
+    drop(reader);
+    tokio::time::advance(Duration::from_secs(121)).await;
+    streams.sweep();
+    assert_eq!(streams.kept(), (0, 0));
+}
+
+#[tokio::test]
+async fn a_stream_is_not_taken_up_before_something_needed_that_is_gone() {
+    let streams = streams(1_000, 1 << 20);
+    let kept = streams.open(SESSION, None);
+    let mut reader = kept.read(0);
+    kept.add(event("a word"), false).await;
+    kept.add(event("a question"), true).await;
+    read(&mut reader);
+    for _ in 0..2 {
+        kept.add(event(&"x".repeat(600)), false).await;
+        read(&mut reader);
+    }
+    drop(reader);
+    // Of a client that has not seen the question, the call would wait for an answer in vain.
+    assert!(streams.resume(SESSION, None, &kept.id(0)).is_none());
+    assert!(streams.resume(SESSION, None, &kept.id(1)).is_some());
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_silent_stream_has_comments() {
     let streams = streams(1_000, 2_000);
     let mut body = streams.open(SESSION, None).read(0);
