@@ -164,6 +164,7 @@ where
         .layer(stack);
     // What a client sets up here concerns no upstream's answer.
     let stack = ListenLayer::new(e.notices.clone(), e.client_states.clone(), e.upstreams.clone())
+        .with_tasks(e.tasks.clone(), e.clock.clone())
         .layer(stack);
     // The last thing before a call leaves: its intent is on disk.
     let stack = AuditLayer::new(e.audit.clone()).layer(stack);

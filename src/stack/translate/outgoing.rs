@@ -209,21 +209,21 @@ fn speech(upstream: &Upstream, request: &SouthRequest) -> Result<Speech, Error> 
 
 /// What a stateless server is told that the client can be asked for: what a stateless client
 /// wrote itself, as far as it goes on; of any other, what it declared once. Tasks are nothing
-/// that those can declare; the gateway does where it sees one through.
+/// that those can declare; the gateway does where it sees one through, or hears of one.
 fn capabilities<'a>(
     upstream: &Upstream,
     dialect: Option<NorthDialect>,
     client: &Client,
     meta: &'a Meta,
 ) -> Option<Cow<'a, [u8]>> {
-    match dialect? {
-        NorthDialect::Modern => {
+    match dialect {
+        Some(NorthDialect::Modern) => {
             let is = |key: &Bytes| key.as_ref() == meta::CLIENT_CAPABILITIES.as_bytes();
             let member = meta.members.iter().find(|member| is(&member.key))?;
             Some(questions::carried(&member.value, extensions(upstream)))
         }
-        NorthDialect::Legacy(_) => Some(declared(client.capabilities)),
-        NorthDialect::McpLite => {
+        Some(NorthDialect::Legacy(_)) => Some(declared(client.capabilities)),
+        Some(NorthDialect::McpLite) | None => {
             let tasks = client.capabilities & Capabilities::TASKS;
             (!tasks.is_empty()).then(|| declared(tasks))
         }
