@@ -17,7 +17,10 @@ use std::{
 use bytes::Bytes;
 use futures_util::future::{Either, join_all};
 use smallvec::SmallVec;
-use tokio::{sync::oneshot, time::timeout};
+use tokio::{
+    sync::oneshot,
+    time::{Instant, timeout},
+};
 use tower::{Layer, Service};
 
 use super::{
@@ -157,7 +160,11 @@ impl ListenLayer {
             self.state(&call)?.attach(&subscriber);
         }
         // However it ends: whoever listens may leave when they like.
-        call.exchange.facts().outcome = Some(Outcome::Ok);
+        {
+            let mut facts = call.exchange.facts();
+            facts.outcome = Some(Outcome::Ok);
+            facts.acknowledged = Some(Instant::now());
+        }
         let stream = self.notices.open(seat, subscriber, subscriptions, &world);
         Ok(Reply { headers: SmallVec::new(), content: Content::Stream(stream) })
     }

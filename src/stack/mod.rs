@@ -238,5 +238,7 @@ where
     let stack = CredentialLayer.layer(terminal);
     // A session needs the credential to be opened with.
     let stack = SessionLayer::new(engines.sessions.clone()).layer(stack);
-    SouthboundLayer::new(engines.parked.clone(), engines.sides.clone()).layer(stack)
+    SouthboundLayer::new(engines.parked.clone(), engines.sides.clone())
+        .with_metrics(engines.telemetry.metrics().clone())
+        .layer(stack)
 }

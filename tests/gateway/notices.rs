@@ -1,6 +1,7 @@
 //! Notices of change: who is told what, on `subscriptions/listen` and on the GET stream of a
 //! session, before servers of both eras.
 
+mod measured;
 mod server;
 mod tasks;
 

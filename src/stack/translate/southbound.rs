@@ -44,6 +44,7 @@ use crate::{
         exchange::{Exchange, NorthDialect, Outcome},
         reply::{Content, Final, Reply},
     },
+    telemetry::Metrics,
 };
 
 /// Speaks to servers.
@@ -51,11 +52,19 @@ use crate::{
 pub struct SouthboundLayer {
     parked: Arc<ParkedCalls>,
     sides: Arc<SideStreams>,
+    /// `None`: nobody counts the streams.
+    metrics: Option<Arc<Metrics>>,
 }
 
 impl SouthboundLayer {
     pub fn new(parked: Arc<ParkedCalls>, sides: Arc<SideStreams>) -> Self {
-        Self { parked, sides }
+        Self { parked, sides, metrics: None }
+    }
+
+    /// Also counts the event streams that are read.
+    #[must_use]
+    pub fn with_metrics(self, metrics: Arc<Metrics>) -> Self {
+        Self { metrics: Some(metrics), ..self }
     }
 }
 
@@ -89,7 +98,16 @@ where
     fn call(&mut self, routed: Routed) -> BoxFuture<Reply> {
         let clone = self.inner.clone();
         let inner = mem::replace(&mut self.inner, clone);
-        Box::pin(exchange(inner, self.layer.clone(), routed))
+        let layer = self.layer.clone();
+        Box::pin(async move {
+            let upstream = routed.upstream.clone();
+            let metrics = layer.metrics.clone();
+            let reply = exchange(inner, layer, routed).await?;
+            Ok(match metrics {
+                Some(metrics) => stream::counted(reply, &metrics, &upstream),
+                None => reply,
+            })
+        })
     }
 }
 
@@ -168,7 +186,7 @@ where
     S: Service<Hop, Response = Response<Body>, Error = Error> + Clone + Send + Sync + 'static,
     S::Future: Send,
 {
-    let SouthboundLayer { parked, sides } = layer;
+    let SouthboundLayer { parked, sides, .. } = layer;
     // Dropped with the call, it tells a server of the handshake era that nobody waits.
     let mut give_up = GiveUp::new(&request, &hop, inner);
     let deadline = stream::deadline(&request);
