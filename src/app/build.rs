@@ -111,7 +111,7 @@ pub(super) fn app(
         replays,
         audit: audit.clone(),
         keys: keys.clone(),
-        sessions: Arc::new(Sessions::default()),
+        sessions: Arc::new(Sessions::measured(telemetry.metrics().clone())),
         telemetry: telemetry.clone(),
         northbound: NorthboundConfig {
             max_body: to_usize(config.edge.max_body),

@@ -128,6 +128,21 @@ pub fn renamed(body: &ResultBody, id: &str, complete: bool) -> ResultBody {
     if edits.is_empty() { body.clone() } else { reread(edits.apply(&body.raw)) }
 }
 
+/// The id in a server's notice of how a task stands.
+pub fn named(notice: &Bytes) -> Option<Box<str>> {
+    let doc = splice::document(notice)?;
+    Some(doc.root().get(ID)?.as_str()?.into())
+}
+
+/// Such a notice with another id in it, and without the mark of the stream it came on.
+pub fn relabelled(notice: &Bytes, id: &str) -> Option<Bytes> {
+    let doc = splice::document(notice)?;
+    let mut edits = Edits::default();
+    edits.put_str(doc.root().get(ID)?, id);
+    edits.remove(&doc, doc.root(), |key| key.is("_meta"));
+    Some(edits.apply(notice))
+}
+
 /// The result of a task's call, as an answer to the call.
 pub fn result(raw: Bytes) -> ResultBody {
     reread(raw)
@@ -279,6 +294,25 @@ mod tests {
             let body = renamed(&body(raw), "s", complete);
             assert_eq!(body.raw, expected);
             assert_eq!(body.shape.complete, expected.contains("\"complete\""), "{raw}");
+        }
+    }
+
+    #[test]
+    fn a_notice_goes_on_under_another_id_and_without_its_mark() {
+        for (notice, expected) in [
+            (r#"{"taskId":"1","status":"working"}"#, r#"{"taskId":"s","status":"working"}"#),
+            (
+                r#"{"_meta":{"a":1},"taskId":"1","x":{"taskId":"1","_meta":{}}}"#,
+                r#"{"taskId":"s","x":{"taskId":"1","_meta":{}}}"#,
+            ),
+            (r#"{"n":1.0,"taskId":"1", "_meta":{}}"#, r#"{"n":1.0,"taskId":"s"}"#),
+        ] {
+            let notice = Bytes::from(notice);
+            assert_eq!(named(&notice).as_deref(), Some("1"));
+            assert_eq!(relabelled(&notice, "s").unwrap(), expected);
+        }
+        for notice in [r#"{"status":"working"}"#, r#"{"taskId":1}"#, "[]", ""] {
+            assert_eq!(named(&Bytes::from(notice)), None, "{notice}");
         }
     }
 

@@ -108,6 +108,12 @@ impl Sessions {
         self.ended.add(session.number, session.expires_ms, now_ms)
     }
 
+    /// How long a session has lasted.
+    pub fn age(&self, session: &Session, now_ms: u64) -> std::time::Duration {
+        let started = session.expires_ms.saturating_sub(self.life_ms);
+        std::time::Duration::from_millis(now_ms.saturating_sub(started))
+    }
+
     /// Forgets the ended sessions that have expired. To be called now and then.
     pub fn sweep(&self, now_ms: u64) {
         self.ended.forget_expired(now_ms);

@@ -23,6 +23,16 @@ pub enum Surface {
     Upstream(UpstreamName),
 }
 
+impl Surface {
+    /// Whether an upstream is on it.
+    pub fn shows(&self, upstream: &UpstreamName) -> bool {
+        match self {
+            Surface::Aggregate => true,
+            Surface::Upstream(name) => name == upstream,
+        }
+    }
+}
+
 /// Where a request came from: the peer, or behind trusted proxies the first untrusted hop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ClientAddr {

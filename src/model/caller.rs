@@ -4,6 +4,8 @@
 
 use std::{fmt, net::IpAddr, sync::Arc};
 
+use super::server::Risk;
+
 macro_rules! identifier {
     ($(#[$doc:meta])* $name:ident) => {
         $(#[$doc])*
@@ -145,6 +147,14 @@ pub struct Caller {
     /// Of a token with too few scopes: what calls of each risk, from `read_low` up, ask for, as
     /// a challenge names it. `None`: nothing is missing.
     pub missing_scopes: Option<Arc<[Option<Box<str>>; 4]>>,
+}
+
+impl Caller {
+    /// The scope that the caller's token still lacks for calls of this risk.
+    pub fn missing_scope(&self, risk: Risk) -> Option<&str> {
+        let place = Risk::ALL.iter().position(|&one| one == risk)?;
+        self.missing_scopes.as_ref()?.get(place)?.as_deref()
+    }
 }
 
 #[cfg(test)]

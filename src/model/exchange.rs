@@ -274,6 +274,8 @@ pub struct Facts {
     /// Time that was not the gateway's: upstream, queue, another call's result, slow client.
     pub waited: Duration,
     pub attempts: SmallVec<[Attempt; 1]>,
+    /// When a stream of notices had begun: what comes after that is no part of the operation.
+    pub acknowledged: Option<Instant>,
     /// What went wrong inside, for the log; never for the caller.
     pub cause: Option<Box<str>>,
     /// The request reached the layer that asks who is calling: from here on it leaves a record.

@@ -2,7 +2,10 @@
 //! and no upstream answers.
 //!
 //! What a caller may not see is not watched: a URI that is hidden answers like one that is not
-//! there, or is left out of what a stream acknowledges. How a stream is told is northbound's.
+//! there, or is left out of what a stream acknowledges. So are tasks (`listen/tasks.rs`). How a
+//! stream is told is northbound's.
+
+mod tasks;
 
 use std::{
     collections::HashSet,
@@ -14,19 +17,24 @@ use std::{
 use bytes::Bytes;
 use futures_util::future::{Either, join_all};
 use smallvec::SmallVec;
-use tokio::{sync::oneshot, time::timeout};
+use tokio::{
+    sync::oneshot,
+    time::{Instant, timeout},
+};
 use tower::{Layer, Service};
 
 use super::{
     client_sessions::{ClientState, ClientStates},
     notices::{
-        Full, Hears, Holder, Notices, Refused, Seen, Subscriber, Subscription, Wanted, Wish,
+        Full, Hears, Holder, Notices, Refused, Seen, Subscriber, Subscription, Topic, Wanted, Wish,
     },
     stage::{BoxFuture, Era, Permitted, Upstream, Upstreams, World},
 };
 use crate::{
+    clock::Clock,
     dialect::{north, notices, task},
     error::{Code, Error},
+    identity::task::TaskIds,
     mcp::{Capabilities, LogLevel, Method, Served, rpc},
     model::{
         call::{Call, Notices as Filter, Request, Surface, Target},
@@ -45,11 +53,19 @@ pub struct ListenLayer {
     notices: Arc<Notices>,
     states: Arc<ClientStates>,
     upstreams: Upstreams,
+    /// `None`: nobody has a task here.
+    tasks: Option<tasks::Opener>,
 }
 
 impl ListenLayer {
     pub fn new(notices: Arc<Notices>, states: Arc<ClientStates>, upstreams: Upstreams) -> Self {
-        Self { notices, states, upstreams }
+        Self { notices, states, upstreams, tasks: None }
+    }
+
+    /// Also watches tasks, whose ids these open.
+    #[must_use]
+    pub fn with_tasks(self, ids: Arc<TaskIds>, clock: Clock) -> Self {
+        Self { tasks: Some(tasks::Opener { ids, clock }), ..self }
     }
 }
 
@@ -135,56 +151,68 @@ impl ListenLayer {
         let mut subscriptions = Vec::new();
         if call.dialect == NorthDialect::Modern {
             let hears: Weak<dyn Hears> = Arc::downgrade(&(subscriber.clone() as Arc<dyn Hears>));
-            let (kept, updates) =
-                self.watch_all(&call, &world, &view, &filter.updates, &hears).await?;
+            let (kept, honoured) = self.watch_all(&call, &world, &view, &filter, &hears).await?;
             subscriptions = kept;
             let Wanted { tools, prompts, resources } = wanted;
-            subscriber.greet(notices::acknowledged(&Filter {
-                tools,
-                prompts,
-                resources,
-                updates,
-                tasks: Vec::new(),
-            }));
+            let honoured = Filter { tools, prompts, resources, ..honoured };
+            subscriber.greet(notices::acknowledged(&honoured));
         } else {
             self.state(&call)?.attach(&subscriber);
         }
         // However it ends: whoever listens may leave when they like.
-        call.exchange.facts().outcome = Some(Outcome::Ok);
+        {
+            let mut facts = call.exchange.facts();
+            facts.outcome = Some(Outcome::Ok);
+            facts.acknowledged = Some(Instant::now());
+        }
         let stream = self.notices.open(seat, subscriber, subscriptions, &world);
         Ok(Reply { headers: SmallVec::new(), content: Content::Stream(stream) })
     }
 
-    /// Watches what of these resources may be watched; gives those that are.
+    /// Watches what of these resources and tasks may be watched; gives those that are.
     async fn watch_all(
         &self,
         call: &Call,
         world: &World,
         view: &Arc<View>,
-        uris: &[Box<str>],
+        filter: &Filter,
         hears: &Weak<dyn Hears>,
-    ) -> Result<(Vec<Subscription>, Vec<Box<str>>), Error> {
+    ) -> Result<(Vec<Subscription>, Filter), Error> {
         let most = self.notices.limits.subscriptions;
-        if uris.len() > most {
-            let message = format!("one stream watches at most {most} resources");
+        if filter.updates.len() + filter.tasks.len() > most {
+            let message = format!("one stream watches at most {most} resources and tasks");
             return Err(Error::protocol(Code::InvalidArgs, rpc::INVALID_PARAMS, 200, message));
         }
-        let mut known = HashSet::new();
-        let mut pending = Vec::new();
-        for uri in uris.iter().filter(|uri| known.insert(&***uri)) {
-            let Some((index, own)) = visible(call, world, view, uri) else { continue };
-            let Some(upstream) = self.upstreams.get(index).filter(|one| watchable(one)) else {
-                continue;
-            };
-            let patience = upstream.timeout + GRACE;
-            let (subscription, answer) =
-                self.notices.feeds.subscribe(wish(call, index, own, uri, hears.clone()));
-            pending.push(async move {
-                matches!(answered(answer, patience).await, Ok(())).then_some((subscription, uri))
+        let (mut uris, mut ids) = (HashSet::new(), HashSet::new());
+        let resources =
+            filter.updates.iter().filter(|uri| uris.insert(&***uri)).filter_map(|uri| {
+                let (index, own) = visible(call, world, view, uri)?;
+                watchable(self.upstreams.get(index)?)
+                    .then(|| wish(call, index, own, uri, hears.clone()))
             });
+        let tasks = filter
+            .tasks
+            .iter()
+            .filter(|id| ids.insert(&***id))
+            .filter_map(|id| self.task(call, world, id, hears));
+        let pending = resources.chain(tasks).map(|wish| {
+            let patience = self.upstreams.get(wish.upstream).map(|upstream| upstream.timeout);
+            let is_task = matches!(wish.topic, Topic::Task { .. });
+            let public = wish.public.clone();
+            let (subscription, answer) = self.notices.feeds.subscribe(wish);
+            async move {
+                let answer = answered(answer, patience.unwrap_or_default() + GRACE).await;
+                answer.is_ok().then_some((subscription, is_task, public))
+            }
+        });
+        let (mut kept, mut honoured) = (Vec::new(), Filter::default());
+        let pending: Vec<_> = pending.collect();
+        for (subscription, is_task, public) in join_all(pending).await.into_iter().flatten() {
+            kept.push(subscription);
+            let list = if is_task { &mut honoured.tasks } else { &mut honoured.updates };
+            list.push((*public).into());
         }
-        let held = join_all(pending).await.into_iter().flatten();
-        Ok(held.map(|(subscription, uri)| (subscription, uri.clone())).unzip())
+        Ok((kept, honoured))
     }
 
     fn full(&self, full: Full) -> (&'static str, Error) {
@@ -316,7 +344,8 @@ fn visible(call: &Call, world: &World, view: &Arc<View>, uri: &str) -> Option<(u
 }
 
 fn wish(call: &Call, upstream: usize, own: String, uri: &str, hears: Weak<dyn Hears>) -> Wish {
-    Wish { upstream, caller: call.caller.clone(), own: own.into(), public: uri.into(), hears }
+    let topic = Topic::Resource(own.into());
+    Wish { upstream, caller: call.caller.clone(), topic, public: uri.into(), hears }
 }
 
 async fn answered(

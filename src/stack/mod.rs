@@ -164,6 +164,7 @@ where
         .layer(stack);
     // What a client sets up here concerns no upstream's answer.
     let stack = ListenLayer::new(e.notices.clone(), e.client_states.clone(), e.upstreams.clone())
+        .with_tasks(e.tasks.clone(), e.clock.clone())
         .layer(stack);
     // The last thing before a call leaves: its intent is on disk.
     let stack = AuditLayer::new(e.audit.clone()).layer(stack);
@@ -237,5 +238,7 @@ where
     let stack = CredentialLayer.layer(terminal);
     // A session needs the credential to be opened with.
     let stack = SessionLayer::new(engines.sessions.clone()).layer(stack);
-    SouthboundLayer::new(engines.parked.clone(), engines.sides.clone()).layer(stack)
+    SouthboundLayer::new(engines.parked.clone(), engines.sides.clone())
+        .with_metrics(engines.telemetry.metrics().clone())
+        .layer(stack)
 }

@@ -31,7 +31,7 @@ use crate::{
         call::{Call, Request, Surface, Target},
         exchange::DecisionKind,
         reply::Reply,
-        server::{Risk, UpstreamName},
+        server::UpstreamName,
     },
     policy::{Approvers, ItemIndex, Pending, Permit, Reason, Refusal, View},
     registry::{Listing, Tool},
@@ -155,25 +155,18 @@ impl PolicyLayer {
     /// its client can ask for them.
     fn step_up(&self, permitted: Permitted) -> Result<Permitted, Error> {
         let Permitted { call, permit, .. } = &permitted;
-        let Some(missing) = &call.caller.missing_scopes else { return Ok(permitted) };
         if permit.policy().is_none() {
             return Ok(permitted);
         }
-        let risk = match permitted.risk() {
-            Risk::ReadLow => 0,
-            Risk::ReadHigh => 1,
-            Risk::WriteLow => 2,
-            Risk::WriteHigh => 3,
-        };
-        match missing.get(risk) {
-            Some(Some(scope)) => {
+        match call.caller.missing_scope(permitted.risk()) {
+            Some(scope) => {
                 let path = match &call.surface {
                     Surface::Aggregate => "/mcp".to_owned(),
                     Surface::Upstream(name) => format!("/mcp/{name}"),
                 };
                 Err(self.challenges.insufficient(&call.headers, &path, scope))
             }
-            _ => Ok(permitted),
+            None => Ok(permitted),
         }
     }
 

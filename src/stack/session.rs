@@ -36,7 +36,7 @@ use crate::{
 
 pub use pool::Sessions;
 
-use self::pool::{Session, Slot};
+use self::pool::{Life, Session, Slot};
 
 /// Keeps sessions for those servers that want them.
 #[derive(Clone)]
@@ -155,7 +155,8 @@ where
             // A place does not hold itself.
             place: Arc::new(()),
         };
-        *open = Some(Session { held, serial: sessions.serial(), level: None });
+        let life = Life::begin(sessions, &hop.exchange, &held);
+        *open = Some(Session { held, serial: sessions.serial(), level: None, _life: life });
     }
     let Some(session) = open.as_mut() else {
         return Err(Error::new(Code::Internal, "a session was opened and is not there"));

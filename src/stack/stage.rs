@@ -35,7 +35,7 @@ use crate::{
         template::HeaderSource,
         trace::TraceContext,
     },
-    policy::{self, ItemPolicy, Permit, View},
+    policy::{self, ItemIndex, ItemPolicy, Permit, View},
     registry::{Catalog, Item, Tool},
     upstream::Reach,
 };
@@ -117,6 +117,25 @@ impl World {
         } else {
             rules.view_of_key(&caller.tenant, &caller.id)
         }
+    }
+
+    /// The tool whose call became a task, by the name that the task's id has of it.
+    pub fn task_tool(&self, qualified: &str) -> Option<&Arc<Tool>> {
+        let (upstream, name) = qualified.split_once('/')?;
+        let of = Surface::Upstream(UpstreamName::parse(upstream).ok()?);
+        self.catalog.resolve(&of, name)
+    }
+
+    /// Whether a caller may know how tasks of a tool stand: where it may call it, or could with
+    /// an approval, which the call that became a task has had.
+    pub fn knows_tasks_of(&self, caller: &Caller, tool: &Tool) -> bool {
+        let (view, item) = (self.view_of(caller), ItemIndex::new(tool.index));
+        let risk = view.item(item).map_or(Risk::WriteHigh, |policy| policy.risk);
+        let may = match view.permit(item) {
+            Ok(_) => true,
+            Err(refusal) => refusal.pending.is_some(),
+        };
+        may && caller.missing_scope(risk).is_none()
     }
 
     /// The rendered page of a view, rendered at most once while it is kept.

@@ -61,11 +61,16 @@ impl Metrics {
                 page.histogram(metric::OVERHEAD_DURATION, &label, series);
             }
         }
+        let help = "Time that a client's session lasted.";
+        page.histograms(metric::SERVER_SESSION, help, &self.server_session);
+        let help = "Time that a session at an upstream lasted.";
+        page.histograms(metric::CLIENT_SESSION, help, &self.client_session);
         page.head(metric::REQUESTS_ACTIVE, Kind::Gauge, "Requests being served.");
         for method in Method::ALL {
             let label = label(attribute::MCP_METHOD_NAME, method.as_str());
             page.sample(metric::REQUESTS_ACTIVE, "", &label, self.active.of(method).value());
         }
+        page.gauges(metric::STREAMS_ACTIVE, "Event streams of an upstream.", &self.streams);
         page.histograms(metric::HTTP_SERVER_DURATION, "Time to serve an HTTP request.", &self.http);
         page.counters(metric::POLICY_DECISIONS, "Decisions of policy.", &self.decisions);
         page.counters(metric::POLICY_RELOADS, "Attempts to load the policy.", &self.policy_reloads);

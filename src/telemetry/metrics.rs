@@ -15,13 +15,16 @@ use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use super::{
-    labels::{Answered, Decided, Names, Operation, OwnedDecided, OwnedOperation, Plain, Tenants},
+    labels::{
+        Answered, Decided, Names, Operation, OwnedDecided, OwnedOperation, Plain, Tenants,
+        http_version,
+    },
     names::attribute,
     series::{Counter, Exemplar, Family, Gauge, HTTP, Histogram, OPERATION, OWN},
 };
 use crate::{
     clock::Clock,
-    mcp::Method,
+    mcp::{Method, Version},
     model::{
         exchange::{Facts, HttpFacts},
         trace::TraceContext,
@@ -32,8 +35,11 @@ use crate::{
 pub struct Metrics {
     pub(super) server: Family<OwnedOperation, Histogram>,
     pub(super) client: Family<OwnedOperation, Histogram>,
+    pub(super) server_session: Family<Plain<7, SessionLabels>, Histogram>,
+    pub(super) client_session: Family<Plain<7, SessionLabels>, Histogram>,
     pub(super) overhead: Methods<Histogram>,
     pub(super) active: Methods<Gauge>,
+    pub(super) streams: Family<Plain<1, UpstreamLabels>, Gauge>,
     pub(super) http: Family<Answered, Histogram>,
     pub(super) decisions: Family<OwnedDecided, Counter>,
     pub(super) limit_rejections: Family<Plain<3, LimitLabels>, Counter>,
@@ -68,6 +74,25 @@ pub struct Active {
     method: Method,
 }
 
+/// An event stream of a server that somebody reads; it is counted as active until this is dropped.
+pub struct OpenStream {
+    metrics: Arc<Metrics>,
+    upstream: Arc<str>,
+}
+
+/// A session of a handshake revision, as it ended.
+#[derive(Debug, Clone, Copy)]
+pub struct EndedSession<'a> {
+    pub version: Version,
+    pub http: Option<http::Version>,
+    /// The server is a child process.
+    pub is_pipe: bool,
+    /// The gateway was its client: the address of the server.
+    pub server: Option<(&'a str, u16)>,
+    /// What ended it, where that was an error.
+    pub error: Option<&'static str>,
+}
+
 macro_rules! labels {
     ($($name:ident = [$($label:ident),*];)*) => {$(
         pub(super) struct $name;
@@ -83,6 +108,15 @@ labels! {
     LimitLabels = [LIMIT_NAME, LIMIT_KIND, TENANT];
     IdempotencyLabels = [IDEMPOTENCY];
     ReloadLabels = [RELOAD_RESULT];
+    SessionLabels = [
+        MCP_PROTOCOL_VERSION,
+        NETWORK_TRANSPORT,
+        NETWORK_PROTOCOL_NAME,
+        NETWORK_PROTOCOL_VERSION,
+        ERROR_TYPE,
+        SERVER_ADDRESS,
+        SERVER_PORT
+    ];
     UpstreamLabels = [UPSTREAM];
     AuditLabels = [AUDIT_SINK, AUDIT_RESULT];
 }
@@ -95,8 +129,11 @@ impl Metrics {
         Self {
             server: Family::new(|| Histogram::new(OPERATION)),
             client: Family::new(|| Histogram::new(OPERATION)),
+            server_session: Family::new(|| Histogram::new(OPERATION)),
+            client_session: Family::new(|| Histogram::new(OPERATION)),
             overhead: Methods::new(|| Histogram::new(OWN)),
             active: Methods::new(Gauge::default),
+            streams: Family::new(Gauge::default),
             http: Family::new(|| Histogram::new(HTTP)),
             decisions: Family::new(Counter::default),
             limit_rejections: Family::new(Counter::default),
@@ -117,7 +154,7 @@ impl Metrics {
 
     /// Records everything of an exchange that has ended, its attempts included.
     pub fn finish(&self, facts: &Facts, started: Instant, ended: Instant) {
-        let took = ended - started;
+        let took = facts.acknowledged.unwrap_or(ended) - started;
         let tenant = facts.tenant.as_ref().map(|tenant| self.tenants.label(tenant.as_str()));
         let exemplar = |span_id| self.exemplar(&facts.trace, span_id);
         // What the guard turned away, and what the gateway asks of its own, is no operation.
@@ -154,7 +191,7 @@ impl Metrics {
             self.idempotency.with([what], |series| series.add(1));
         }
         if let (Some(http), Some(status), false) = (facts.http, facts.status, facts.part) {
-            self.http(http, status, took);
+            self.http(http, status, ended - started);
         }
     }
 
@@ -172,6 +209,26 @@ impl Metrics {
         Active { metrics: self.clone(), method }
     }
 
+    /// Counts a server's event stream as active.
+    pub fn stream(self: &Arc<Self>, upstream: Arc<str>) -> OpenStream {
+        self.streams.with([&upstream], |series| series.add(1));
+        OpenStream { metrics: self.clone(), upstream }
+    }
+
+    /// A client's session has ended.
+    pub fn server_session(&self, session: EndedSession<'_>, lasted: Duration) {
+        session.each(|labels| {
+            self.server_session.with(labels, |series| series.observe(lasted, None));
+        });
+    }
+
+    /// A session at a server has ended.
+    pub fn client_session(&self, session: EndedSession<'_>, lasted: Duration) {
+        session.each(|labels| {
+            self.client_session.with(labels, |series| series.observe(lasted, None));
+        });
+    }
+
     pub fn upstream_up(&self, upstream: &str, up: bool) {
         self.upstream_up.with([upstream], |series| series.set(up.into()));
     }
@@ -183,8 +240,10 @@ impl Metrics {
 
     /// Ends the gauges of upstreams that are not configured any more.
     pub fn keep_upstreams(&self, is_configured: impl Fn(&str) -> bool) {
-        self.upstream_up.retain(|labels| is_configured(labels.first()));
-        self.catalog_tools.retain(|labels| is_configured(labels.first()));
+        self.upstream_up.retain(|labels, _| is_configured(labels.first()));
+        self.catalog_tools.retain(|labels, _| is_configured(labels.first()));
+        // A stream of one that has gone may still be read.
+        self.streams.retain(|labels, open| is_configured(labels.first()) || open.value() != 0);
     }
 
     /// Counts an attempt to load the policy anew.
@@ -252,6 +311,31 @@ impl<T> Methods<T> {
     pub fn of(&self, method: Method) -> &T {
         // `ALL` has every variant, and a test says that it has them in order.
         &self.0[method as usize]
+    }
+}
+
+// === impl OpenStream ===
+
+impl Drop for OpenStream {
+    fn drop(&mut self) {
+        self.metrics.streams.with([&self.upstream], |series| series.add(-1));
+    }
+}
+
+// === impl EndedSession ===
+
+impl EndedSession<'_> {
+    fn each(self, give: impl FnOnce([&str; 7])) {
+        let (transport, protocol) = match (self.is_pipe, self.http) {
+            (true, _) => ("pipe", ""),
+            (false, Some(_)) => ("tcp", "http"),
+            (false, None) => ("", ""),
+        };
+        let version = self.http.filter(|_| !self.is_pipe).map_or("", http_version);
+        let (address, port) = self.server.unwrap_or(("", 0));
+        let port = if address.is_empty() { String::new() } else { port.to_string() };
+        let error = self.error.unwrap_or("");
+        give([self.version.as_str(), transport, protocol, version, error, address, &port]);
     }
 }
 

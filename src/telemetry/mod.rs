@@ -1,7 +1,7 @@
 //! What the gateway tells of itself: metrics, spans, logs.
 //!
 //! An exchange is told of once, when it has ended, from its facts. No layer records anything
-//! here under way but for what has no exchange.
+//! here under way but for what has no exchange, and what a stream of notices tells.
 
 mod context;
 pub mod env;
@@ -27,14 +27,20 @@ pub use self::{
     context::Trust,
     export::ExportError,
     exposition::Format,
-    metrics::{Active, Metrics, Reload},
+    metrics::{Active, EndedSession, Metrics, OpenStream, Reload},
 };
 use self::{
     context::{Contexts, Invalid},
     env::{Limits, Settings},
     spans::Spans,
 };
-use crate::model::{exchange::Facts, trace::TraceContext};
+use crate::{
+    mcp::Method,
+    model::{
+        exchange::{Exchange, Facts, Outcome},
+        trace::TraceContext,
+    },
+};
 
 /// Traces and metrics of this process.
 pub struct Telemetry {
@@ -125,6 +131,39 @@ impl Telemetry {
             Spans { facts, started, started_ms, ended, limits: *limits, scope }
                 .each(|span| processor.on_end(span));
         }
+    }
+
+    /// A stream of notices has told its client something: a span of its own, linked to that of
+    /// the request that opened the stream.
+    pub fn told(&self, stream: &Exchange, method: Method) {
+        let Some(Exporter { processor, limits, scope }) = &self.exporter else { return };
+        let now = Instant::now();
+        let facts = {
+            let of = stream.facts();
+            if !of.trace.sampled {
+                return;
+            }
+            let opened = of.trace.outgoing(of.trace.span_id);
+            Facts {
+                trace: TraceContext {
+                    trace_id: rand::random(),
+                    span_id: rand::random(),
+                    link: Some(opened),
+                    sampled: true,
+                    ..TraceContext::default()
+                },
+                dialect: of.dialect,
+                method: Some(method),
+                session_hash: of.session_hash,
+                tenant: of.tenant.clone(),
+                outcome: Some(Outcome::Ok),
+                ..Facts::default()
+            }
+        };
+        let after = now.saturating_duration_since(stream.started).as_millis();
+        let started_ms = stream.started_ms + u64::try_from(after).unwrap_or(u64::MAX);
+        Spans { facts: &facts, started: now, started_ms, ended: now, limits: *limits, scope }
+            .each(|span| processor.on_end(span));
     }
 
     /// Sends what spans there are and ends the export; blocks, for so long at most.

@@ -73,6 +73,7 @@ pub mod metric {
     pub const AUDIT_WRITE_DURATION: &str = "hangu.audit.write.duration";
     pub const CATALOG_TOOLS: &str = "hangu.catalog.tools";
     pub const CLIENT_DURATION: &str = "mcp.client.operation.duration";
+    pub const CLIENT_SESSION: &str = "mcp.client.session.duration";
     pub const HTTP_SERVER_DURATION: &str = "http.server.request.duration";
     pub const IDEMPOTENCY_REQUESTS: &str = "hangu.idempotency.requests";
     pub const LIMIT_REJECTIONS: &str = "hangu.limit.rejections";
@@ -82,6 +83,8 @@ pub mod metric {
     pub const POLICY_RELOADS: &str = "hangu.policy.reloads";
     pub const REQUESTS_ACTIVE: &str = "hangu.requests.active";
     pub const SERVER_DURATION: &str = "mcp.server.operation.duration";
+    pub const SERVER_SESSION: &str = "mcp.server.session.duration";
+    pub const STREAMS_ACTIVE: &str = "hangu.streams.active";
     pub const TRACE_CONTEXT_INVALID: &str = "hangu.trace_context.invalid";
     pub const UPSTREAM_UP: &str = "hangu.upstream.up";
 }

@@ -102,11 +102,11 @@ impl<L: Labels, S> Family<L, S> {
     }
 
     /// Drops the series that `keep` does not want.
-    pub fn retain(&self, keep: impl Fn(&L) -> bool) {
+    pub fn retain(&self, keep: impl Fn(&L, &S) -> bool) {
         let mut count = self.grow.lock();
         let mut table = Table::clone(&self.table.load());
         for slot in table.values_mut() {
-            slot.retain(|entry| keep(&entry.labels));
+            slot.retain(|entry| keep(&entry.labels, &entry.series));
         }
         table.retain(|_, slot| !slot.is_empty());
         *count = table.values().map(SmallVec::len).sum();

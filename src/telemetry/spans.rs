@@ -110,7 +110,8 @@ impl Spans<'_> {
             attributes: self.server_attributes(method),
             status: status(facts.outcome, false),
             from: self.started,
-            to: self.ended,
+            // What a stream tells later has spans of its own.
+            to: facts.acknowledged.unwrap_or(self.ended),
         })
     }
 

@@ -1,7 +1,9 @@
 //! Notices of change: who is told what, on `subscriptions/listen` and on the GET stream of a
 //! session, before servers of both eras.
 
+mod measured;
 mod server;
+mod tasks;
 
 use std::time::Duration;
 
@@ -451,7 +453,6 @@ fn a_log_level_is_set_for_a_session() {
     assert_eq!(alone.header("SSO-Emp-Id", "E1").ask(&gateway).rpc_code(), Some(-32600));
 }
 
-/// What is declared is what is served.
 #[test]
 fn capabilities_say_what_is_told() {
     for era in ERAS {

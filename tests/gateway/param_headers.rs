@@ -100,3 +100,60 @@ fn a_tool_whose_mark_stands_wrong_is_left_out_and_costs_only_itself() {
     let list = Request::lite("tools/list", "{}").ask(&gateway).text();
     assert!(list.contains(r#""name":"echo""#) && !list.contains(r#""name":"bad""#), "{list}");
 }
+
+// === Marks that change under way ===
+
+/// A server that lists `before` until the gateway has seen it, and `now` to all who look again;
+/// it takes calls that bear exactly this header.
+fn changing(now: &'static str, wanted: &'static str) -> (Upstream, Gateway) {
+    let upstream = Upstream::scripted(Speaks::Stateless, move |received| {
+        if received.header(wanted) == Some("eu") && received.header("mcp-param-region").is_none() {
+            return Answer::json(OK);
+        }
+        let body =
+            r#"{"jsonrpc":"2.0","id":{{id}},"error":{"code":-32020,"message":"headers disagree"}}"#;
+        Answer::new("400 Bad Request", "application/json", body.to_owned())
+    });
+    upstream.lists(TOOLS);
+    let gateway = Gateway::before(&upstream);
+    let listed = call(r#"{"region":"us"}"#).header("Mcp-Param-Region", "us").ask(&gateway);
+    assert_eq!(listed.refusal().as_deref(), Some("internal"), "{}", listed.text());
+    upstream.lists(now);
+    (upstream, gateway)
+}
+
+const MOVED: &str = r#"[{"name":"other","inputSchema":{"type":"object"}},{"name":"echo","description":"d","inputSchema":{"type":"object","properties":{"region":{"type":"string","x-mcp-header":"Zone"}}}}]"#;
+
+#[test]
+fn a_call_goes_out_once_more_where_the_marks_have_changed() {
+    let (upstream, gateway) = changing(MOVED, "mcp-param-zone");
+    let (calls, lists) = (upstream.calls().len(), upstream.of("tools/list").len());
+    let reply = call(r#"{"region":"eu"}"#).header("Mcp-Param-Region", "eu").ask(&gateway);
+    assert_eq!((reply.status, reply.rpc_code()), (200, None), "{}", reply.text());
+    assert_eq!(upstream.calls().len(), calls + 2);
+    assert_eq!(upstream.of("tools/list").len(), lists + 1);
+    let sent = upstream.calls().pop().unwrap();
+    assert_eq!(sent.arguments(), r#"{"region":"eu"}"#);
+    let reply = Request::lite("tools/call", r#"{"name":"echo","arguments":{"region":"eu"}}"#);
+    assert_eq!(reply.ask(&gateway).status, 200);
+}
+
+#[test]
+fn a_call_that_is_refused_again_is_not_tried_a_third_time() {
+    let (upstream, gateway) = changing(MOVED, "mcp-param-elsewhere");
+    let calls = upstream.calls().len();
+    let reply = call(r#"{"region":"eu"}"#).header("Mcp-Param-Region", "eu").ask(&gateway);
+    assert_eq!(reply.refusal().as_deref(), Some("internal"), "{}", reply.text());
+    assert_eq!(upstream.calls().len(), calls + 2);
+}
+
+#[test]
+fn a_call_is_not_repeated_where_nothing_has_changed() {
+    for now in [TOOLS, r#"[{"name":"other","inputSchema":{"type":"object"}}]"#] {
+        let (upstream, gateway) = changing(now, "mcp-param-zone");
+        let calls = upstream.calls().len();
+        let reply = call(r#"{"region":"eu"}"#).header("Mcp-Param-Region", "eu").ask(&gateway);
+        assert_eq!(reply.refusal().as_deref(), Some("internal"), "{}", reply.text());
+        assert_eq!(upstream.calls().len(), calls + 1);
+    }
+}

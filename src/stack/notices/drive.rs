@@ -6,7 +6,7 @@
 
 use std::{collections::HashSet, sync::Arc, time::Duration};
 
-use futures_util::StreamExt;
+use futures_util::{FutureExt, StreamExt};
 use rand::RngExt;
 use tokio::{
     sync::Notify,
@@ -17,13 +17,13 @@ use tower::Service;
 
 use super::{
     super::stage::{Era, Routed, SouthRequest, Upstream, Upstreams, Worlds},
-    Feeds, Refused,
+    Feeds, Refused, Topic,
     feeds::{FeedKey, Task},
 };
 use crate::{
     dialect::notices,
     error::{Code, Error},
-    mcp::Method,
+    mcp::{Capabilities, Method},
     model::{
         call::{Client, Meta, Notices as Filter},
         caller::Caller,
@@ -96,7 +96,7 @@ struct Driven<S> {
 /// What the server has been asked for, and its stream.
 #[derive(Default)]
 struct Held {
-    wanted: HashSet<Arc<str>>,
+    wanted: HashSet<Topic>,
     stream: Option<ReplyStream>,
     /// The server has said that it offers no stream.
     no_stream: bool,
@@ -114,8 +114,10 @@ where
             let changed = task.changed.clone();
             if task.wanted.is_empty() {
                 // A session would go on telling. What is wanted again meanwhile is asked anew.
-                for own in held.wanted.drain() {
-                    let _ = self.say(&task.caller, &own, false).await;
+                for topic in held.wanted.drain() {
+                    if let Topic::Resource(own) = topic {
+                        let _ = self.say(&task.caller, &own, false).await;
+                    }
                 }
                 if self.feeds.forget(&self.key) {
                     return;
@@ -161,10 +163,13 @@ where
 
     /// A new stream with all that is wanted; the old one goes when the new one is there.
     async fn reopen(&mut self, held: &mut Held, task: &Task) -> Result<(), Error> {
-        let filter = Filter {
-            updates: task.wanted.iter().map(|own| Box::from(&**own)).collect(),
-            ..Filter::default()
-        };
+        let mut filter = Filter::default();
+        for topic in &task.wanted {
+            match topic {
+                Topic::Resource(own) => filter.updates.push((**own).into()),
+                Topic::Task { own, .. } => filter.tasks.push((**own).into()),
+            }
+        }
         let patience = self.upstream.timeout;
         let opened = timeout(patience, async {
             let mut stream = self.listen(&task.caller, filter).await?;
@@ -173,17 +178,30 @@ where
                     if Method::parse(&first.method) == Method::Acknowledged =>
                 {
                     let honoured = notices::read_acknowledged(first.params.as_ref());
-                    Ok((stream, honoured.unwrap_or_default().updates))
+                    Ok((stream, honoured.unwrap_or_default()))
                 }
                 Some(Event::End(Err(error))) => Err(error),
                 _ => Err(unacknowledged(&self.upstream)),
             }
         });
         let (stream, honoured) = opened.await.map_err(|_| unacknowledged(&self.upstream))??;
-        let honoured: HashSet<&str> = honoured.iter().map(|uri| &**uri).collect();
-        for own in &task.wanted {
-            let answer = if honoured.contains(&**own) { Ok(()) } else { Err(Refused::Declined) };
-            self.feeds.answer(&self.key, own, &answer);
+        let names = |list: &[Box<str>]| list.iter().cloned().collect::<HashSet<_>>();
+        let (updates, tasks) = (names(&honoured.updates), names(&honoured.tasks));
+        for topic in &task.wanted {
+            let is_honoured = match topic {
+                Topic::Resource(own) => updates.contains(&**own),
+                Topic::Task { own, .. } => tasks.contains(&**own),
+            };
+            let answer = if is_honoured { Ok(()) } else { Err(Refused::Declined) };
+            self.feeds.answer(&self.key, topic, &answer);
+        }
+        // What the old one has told until now is not told again.
+        if let Some(mut before) = held.stream.take() {
+            while let Some(event) = before.next().now_or_never() {
+                if !self.take(event) {
+                    break;
+                }
+            }
         }
         *held = Held { wanted: task.wanted.clone(), stream: Some(stream), no_stream: false };
         Ok(())
@@ -202,8 +220,14 @@ where
             }
             held.wanted.clear();
         }
-        for own in &task.wanted {
-            let answer = if held.wanted.contains(own) {
+        for topic in &task.wanted {
+            let Topic::Resource(own) = topic else {
+                // These revisions keep no such tasks: asked once, it is not asked again.
+                self.feeds.answer(&self.key, topic, &Err(Refused::Declined));
+                held.wanted.insert(topic.clone());
+                continue;
+            };
+            let answer = if held.wanted.contains(topic) {
                 Ok(())
             } else {
                 match self.say(&task.caller, own, true).await? {
@@ -211,15 +235,17 @@ where
                     Final::Error(error) => Err(Refused::Rpc(error)),
                 }
             };
-            self.feeds.answer(&self.key, own, &answer);
+            self.feeds.answer(&self.key, topic, &answer);
             if answer.is_ok() {
-                held.wanted.insert(own.clone());
+                held.wanted.insert(topic.clone());
             }
         }
         let gone: Vec<_> = held.wanted.difference(&task.wanted).cloned().collect();
-        for own in gone {
-            self.say(&task.caller, &own, false).await?;
-            held.wanted.remove(&own);
+        for topic in gone {
+            if let Topic::Resource(own) = &topic {
+                self.say(&task.caller, own, false).await?;
+            }
+            held.wanted.remove(&topic);
         }
         Ok(())
     }
@@ -231,15 +257,23 @@ where
             Some(Event::Question(_)) => return true,
             Some(Event::End(_)) | None => return false,
         };
-        if Method::parse(&notification.method) == Method::ResourceUpdated
-            && let Some(own) = notices::read_updated(notification.params.as_ref())
-        {
-            // Policy as it is now, not as it was when somebody subscribed.
-            let world = self.worlds.current();
-            let upstream = self.upstream.name.as_str();
-            self.feeds.updated(&self.key, &own, |caller| {
-                world.view_of(caller).permit_uri(upstream, &own).is_ok()
-            });
+        // Policy as it is now, not as it was when somebody subscribed.
+        let world = self.worlds.current();
+        match (Method::parse(&notification.method), &notification.params) {
+            (Method::ResourceUpdated, params) => {
+                if let Some(own) = notices::read_updated(params.as_ref()) {
+                    let upstream = self.upstream.name.as_str();
+                    self.feeds.updated(&self.key, &own, |caller| {
+                        world.view_of(caller).permit_uri(upstream, &own).is_ok()
+                    });
+                }
+            }
+            (Method::TaskStatus, Some(params)) => {
+                self.feeds.stands(&self.key, params, |caller, tool| {
+                    world.task_tool(tool).is_some_and(|tool| world.knows_tasks_of(caller, tool))
+                });
+            }
+            _ => {}
         }
         true
     }
@@ -292,9 +326,9 @@ where
             exchange: Arc::new(exchange),
             caller: Some(caller.clone()),
             upstream: self.upstream.clone(),
+            client: Client { capabilities: needed(&request), ..Client::default() },
             request,
             dialect: None,
-            client: Client::default(),
             meta: Meta::default(),
             idempotency_key: None,
             refusals: Vec::new(),
@@ -302,6 +336,14 @@ where
         };
         std::future::poll_fn(|cx| self.service.poll_ready(cx)).await?;
         self.service.call(routed).await
+    }
+}
+
+/// What has to be declared with a request: a server tells of tasks only those who speak of them.
+fn needed(request: &SouthRequest) -> Capabilities {
+    match request {
+        SouthRequest::Listen(filter) if !filter.tasks.is_empty() => Capabilities::TASKS,
+        _ => Capabilities::NONE,
     }
 }
 

@@ -1,4 +1,4 @@
-//! Which resources of which servers are watched, for whom, and who hears of them.
+//! Which resources and tasks of which servers are watched, for whom, and who hears of them.
 //!
 //! One feed for each holder and server: a server never learns one holder's wishes from another's
 //! stream. It speaks to no server; `drive` does.
@@ -11,16 +11,35 @@ use std::{
     },
 };
 
+use bytes::Bytes;
 use parking_lot::Mutex;
 use tokio::sync::{Notify, mpsc, oneshot};
 
 use super::Holder;
-use crate::model::{caller::Caller, reply::RpcError};
+use crate::{
+    dialect::task,
+    model::{caller::Caller, reply::RpcError},
+};
 
-/// Who is told that a resource has changed.
+/// Who is told that something has changed.
 pub trait Hears: Send + Sync {
-    /// The resource, as its client names it.
+    /// A resource, as its client names it.
     fn updated(&self, uri: &Arc<str>);
+
+    /// How a task stands: its client's id, and the notice with that id in it. Whoever can watch
+    /// no task hears of none.
+    fn stands(&self, _id: &Arc<str>, _notice: Bytes) {}
+}
+
+/// What a server is to tell of, under the server's own name.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum Topic {
+    Resource(Arc<str>),
+    Task {
+        own: Arc<str>,
+        /// Whose call it is, as `upstream/name`.
+        tool: Arc<str>,
+    },
 }
 
 /// Whose feed of which server, by its place in the configuration.
@@ -30,7 +49,7 @@ pub(super) struct FeedKey {
     pub holder: Holder,
 }
 
-/// Why a resource is not watched.
+/// Why something is not watched.
 #[derive(Debug, Clone)]
 pub enum Refused {
     /// The server's own answer.
@@ -46,18 +65,17 @@ pub struct Wish {
     /// The server's place in the configuration.
     pub upstream: usize,
     pub caller: Caller,
-    /// As the server names it.
-    pub own: Arc<str>,
+    pub topic: Topic,
     /// As the client names it.
     pub public: Arc<str>,
     pub hears: Weak<dyn Hears>,
 }
 
-/// A watched resource; it is let go when this is dropped.
+/// A resource or task that is watched; it is let go when this is dropped.
 pub struct Subscription {
     feeds: Arc<Feeds>,
     key: FeedKey,
-    own: Arc<str>,
+    topic: Topic,
     number: u64,
 }
 
@@ -72,7 +90,7 @@ pub struct Feeds {
 struct Feed {
     /// For whom the server is asked.
     caller: Caller,
-    watched: HashMap<Arc<str>, Watched>,
+    watched: HashMap<Topic, Watched>,
     changed: Arc<Notify>,
 }
 
@@ -94,7 +112,7 @@ struct Target {
 /// What a feed is to watch now.
 pub(super) struct Task {
     pub caller: Caller,
-    pub wanted: HashSet<Arc<str>>,
+    pub wanted: HashSet<Topic>,
     /// Somebody waits for an answer.
     pub is_awaited: bool,
     pub changed: Arc<Notify>,
@@ -113,7 +131,7 @@ impl Default for Feeds {
 }
 
 impl Feeds {
-    /// Watches a resource; what comes back second says whether the server will tell.
+    /// Watches something; what comes back second says whether the server will tell.
     pub fn subscribe(
         self: &Arc<Self>,
         wish: Wish,
@@ -131,7 +149,7 @@ impl Feeds {
                 changed: Arc::new(Notify::new()),
             }
         });
-        let watched = feed.watched.entry(wish.own.clone()).or_default();
+        let watched = feed.watched.entry(wish.topic.clone()).or_default();
         watched.targets.push(Target {
             number,
             caller: wish.caller,
@@ -150,7 +168,7 @@ impl Feeds {
             // Without anybody to drive it, it waits, and whoever asked gives up in time.
             let _ = self.starts.send(key.clone());
         }
-        (Subscription { feeds: self.clone(), key, own: wish.own, number }, answered)
+        (Subscription { feeds: self.clone(), key, topic: wish.topic, number }, answered)
     }
 
     /// Feeds that are open.
@@ -185,11 +203,11 @@ impl Feeds {
         })
     }
 
-    /// The server will tell of this resource, or will not.
-    pub(super) fn answer(&self, key: &FeedKey, own: &str, answer: &Result<(), Refused>) {
+    /// The server will tell of this, or will not.
+    pub(super) fn answer(&self, key: &FeedKey, topic: &Topic, answer: &Result<(), Refused>) {
         let waiting = {
             let mut feeds = self.feeds.lock();
-            let Some(watched) = feeds.get_mut(key).and_then(|feed| feed.watched.get_mut(own))
+            let Some(watched) = feeds.get_mut(key).and_then(|feed| feed.watched.get_mut(topic))
             else {
                 return;
             };
@@ -214,14 +232,14 @@ impl Feeds {
     /// Whoever still waits for an answer is told that there is none.
     pub(super) fn failed(&self, key: &FeedKey, why: &str) {
         let refused = Err(Refused::Failed(why.into()));
-        let unanswered: Vec<Arc<str>> = {
+        let unanswered: Vec<Topic> = {
             let feeds = self.feeds.lock();
             let watched = feeds.get(key).into_iter().flat_map(|feed| &feed.watched);
             let waited = watched.filter(|(_, watched)| !watched.waiting.is_empty());
-            waited.map(|(own, _)| own.clone()).collect()
+            waited.map(|(topic, _)| topic.clone()).collect()
         };
-        for own in unanswered {
-            self.answer(key, &own, &refused);
+        for topic in unanswered {
+            self.answer(key, &topic, &refused);
         }
     }
 
@@ -231,7 +249,8 @@ impl Feeds {
         {
             let feeds = self.feeds.lock();
             let Some(feed) = feeds.get(key) else { return };
-            for (watched, of) in &feed.watched {
+            for (topic, of) in &feed.watched {
+                let Topic::Resource(watched) = topic else { continue };
                 let Some(rest) = part_of(own, watched) else { continue };
                 for target in of.targets.iter().filter(|target| may(&target.caller)) {
                     let Some(hears) = target.hears.upgrade() else { continue };
@@ -248,6 +267,36 @@ impl Feeds {
             hears.updated(&public);
         }
     }
+
+    /// A task stands differently: tells those who watch it and `may` know of its tool's calls.
+    pub(super) fn stands(
+        &self,
+        key: &FeedKey,
+        notice: &Bytes,
+        may: impl Fn(&Caller, &str) -> bool,
+    ) {
+        let Some(id) = task::named(notice) else { return };
+        let mut told: Vec<(Arc<dyn Hears>, Arc<str>)> = Vec::new();
+        {
+            let feeds = self.feeds.lock();
+            let Some(feed) = feeds.get(key) else { return };
+            for (topic, of) in &feed.watched {
+                let Topic::Task { own, tool } = topic else { continue };
+                if **own != *id {
+                    continue;
+                }
+                for target in of.targets.iter().filter(|target| may(&target.caller, tool)) {
+                    let hears = target.hears.upgrade();
+                    told.extend(hears.map(|hears| (hears, target.public.clone())));
+                }
+            }
+        }
+        for (hears, public) in told {
+            if let Some(notice) = task::relabelled(notice, &public) {
+                hears.stands(&public, notice);
+            }
+        }
+    }
 }
 
 /// What follows a watched URI in that of a resource that is it, or a part of it.
@@ -261,10 +310,10 @@ impl Drop for Subscription {
     fn drop(&mut self) {
         let mut feeds = self.feeds.feeds.lock();
         let Some(feed) = feeds.get_mut(&self.key) else { return };
-        let Some(watched) = feed.watched.get_mut(&self.own) else { return };
+        let Some(watched) = feed.watched.get_mut(&self.topic) else { return };
         watched.targets.retain(|target| target.number != self.number);
         if watched.targets.is_empty() {
-            let gone = feed.watched.remove(&self.own);
+            let gone = feed.watched.remove(&self.topic);
             feed.changed.notify_one();
             drop(feeds);
             drop(gone);

@@ -32,7 +32,7 @@ use crate::{
 };
 
 pub use drive::{again, drive};
-pub use feeds::{Feeds, Hears, Refused, Subscription, Wish};
+pub use feeds::{Feeds, Hears, Refused, Subscription, Topic, Wish};
 pub use seen::Seen;
 pub use subscriber::{Subscriber, Wanted};
 
@@ -49,7 +49,7 @@ pub struct StreamLimits {
     pub per_principal: usize,
     /// Streams of all.
     pub total: usize,
-    /// Resources that one stream or session watches.
+    /// Resources and tasks that one stream or session watches.
     pub subscriptions: usize,
 }
 

@@ -4,6 +4,7 @@
 //! no memory, and an idle one only this.
 
 use std::{
+    collections::HashSet,
     mem,
     pin::Pin,
     sync::Arc,
@@ -28,6 +29,9 @@ use crate::{
 /// Resources that one stream is told of at a time; what is beyond is dropped, oldest first.
 const UPDATES: usize = 1_024;
 
+/// What notices of tasks one stream keeps, in bytes: they carry the tasks' results.
+const TASK_BYTES: usize = 4 << 20;
+
 /// Which lists a stream is told of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Wanted {
@@ -50,6 +54,7 @@ struct Inbox {
     changed: Wanted,
     /// Distinct, in the order in which they first came.
     updates: Vec<Arc<str>>,
+    tasks: TaskNotices,
     end: End,
     waker: Option<Waker>,
 }
@@ -70,6 +75,7 @@ impl Subscriber {
             hello: None,
             changed: Wanted::default(),
             updates: Vec::new(),
+            tasks: TaskNotices::default(),
             end: End::Open,
             waker: None,
         };
@@ -132,6 +138,55 @@ impl Hears for Subscriber {
             true
         });
     }
+
+    fn stands(&self, id: &Arc<str>, notice: Bytes) {
+        self.tell(|inbox| {
+            inbox.tasks.push(id.clone(), notice);
+            true
+        });
+    }
+}
+
+/// How tasks stand, as it came, each with its task's id.
+#[derive(Default)]
+struct TaskNotices {
+    kept: Vec<(Arc<str>, Bytes)>,
+    bytes: usize,
+}
+
+impl TaskNotices {
+    /// Beyond what is kept, a notice that a later one of its task has overtaken goes first, then
+    /// the oldest: a client that missed one can ask.
+    fn push(&mut self, id: Arc<str>, notice: Bytes) {
+        self.bytes += notice.len();
+        self.kept.push((id, notice));
+        if !self.is_full() {
+            return;
+        }
+        let mut known = HashSet::new();
+        let newest = mem::take(&mut self.kept).into_iter().rev();
+        self.kept = newest.filter(|(id, _)| known.insert(id.clone())).collect();
+        self.kept.reverse();
+        self.bytes = self.kept.iter().map(|(_, notice)| notice.len()).sum();
+        while self.is_full() && self.kept.len() > 1 {
+            self.next();
+        }
+    }
+
+    fn is_full(&self) -> bool {
+        self.bytes > TASK_BYTES || self.kept.len() > UPDATES
+    }
+
+    fn next(&mut self) -> Option<Bytes> {
+        if self.kept.is_empty() {
+            // An idle stream keeps no room for what it has been told.
+            self.kept = Vec::new();
+            return None;
+        }
+        let (_, notice) = self.kept.remove(0);
+        self.bytes -= notice.len();
+        Some(notice)
+    }
 }
 
 impl Inbox {
@@ -154,6 +209,12 @@ impl Inbox {
         }
         // An idle stream keeps no room for what it has been told.
         self.updates = Vec::new();
+        if let Some(notice) = self.tasks.next() {
+            return Some(Event::Notification(notices::notification(
+                Method::TaskStatus,
+                Some(notice),
+            )));
+        }
         if self.end == End::Asked {
             self.end = End::Said;
             let end = ResultBody::own(Bytes::from_static(b"{}"));

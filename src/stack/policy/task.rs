@@ -12,10 +12,7 @@ use crate::{
     error::{Code, Error},
     identity::{session::Owner, task::TaskIds},
     mcp::{Capabilities, Served},
-    model::{
-        call::{Call, Request, Surface, Target},
-        server::UpstreamName,
-    },
+    model::call::{Call, Request, Target},
     policy::{ItemIndex, Refusal, View},
     registry::Tool,
     stack::stage::{Asked, Permitted, World},
@@ -77,11 +74,7 @@ impl Opener {
     /// The tool whose call became the task, if this caller may know of it on this surface.
     fn tool_of(&self, call: &Call, id: &str, world: &World) -> Option<Arc<Tool>> {
         let task = self.ids.open(Owner::of(&call.caller), id, self.clock.now_ms()).ok()?;
-        let (upstream, name) = task.tool.split_once('/')?;
-        let of = Surface::Upstream(UpstreamName::parse(upstream).ok()?);
-        if call.surface != of && call.surface != Surface::Aggregate {
-            return None;
-        }
-        world.catalog.resolve(&of, name).cloned()
+        let tool = world.task_tool(&task.tool)?;
+        call.surface.shows(&tool.upstream).then(|| tool.clone())
     }
 }

@@ -5,7 +5,7 @@
 use std::{
     sync::{
         Arc,
-        atomic::{AtomicU64, Ordering},
+        atomic::{AtomicBool, AtomicU64, Ordering},
     },
     time::Duration,
 };
@@ -16,11 +16,13 @@ use tokio::{sync::Mutex, time::Instant};
 use super::super::stage::{HeldSession, Hop, Upstream};
 use crate::{
     error::{Code, Error},
-    mcp::{Capabilities, LogLevel},
+    mcp::{Capabilities, LogLevel, Version},
     model::{
         caller::{Caller, CallerId, EmployeeId, TenantId},
+        exchange::Exchange,
         server::UpstreamName,
     },
+    telemetry::{EndedSession, Metrics},
 };
 
 /// Whose session at which upstream, and what it declares that can be asked for.
@@ -39,6 +41,50 @@ pub(super) struct Session {
     pub serial: u64,
     /// The least severe log messages that the server was asked for.
     pub level: Option<LogLevel>,
+    /// For as long as it is open.
+    pub _life: Life,
+}
+
+/// Tells how long a session lasted, when it has ended.
+pub(super) struct Life {
+    metrics: Option<Arc<Metrics>>,
+    since: Instant,
+    version: Version,
+    lost: Arc<AtomicBool>,
+    http: Option<http::Version>,
+    is_pipe: bool,
+    server: Option<(Arc<str>, u16)>,
+}
+
+impl Life {
+    /// Of the session that the last attempt of this exchange has opened.
+    pub fn begin(sessions: &Sessions, exchange: &Exchange, held: &HeldSession) -> Self {
+        let facts = exchange.facts();
+        let last = facts.attempts.last();
+        Self {
+            metrics: sessions.metrics.clone(),
+            since: Instant::now(),
+            version: held.version,
+            lost: held.lost.clone(),
+            http: last.and_then(|attempt| attempt.http_version),
+            is_pipe: last.is_some_and(|attempt| attempt.is_pipe),
+            server: last.and_then(|attempt| attempt.server.clone()),
+        }
+    }
+}
+
+impl Drop for Life {
+    fn drop(&mut self) {
+        let Some(metrics) = &self.metrics else { return };
+        let ended = EndedSession {
+            version: self.version,
+            http: self.http,
+            is_pipe: self.is_pipe,
+            server: self.server.as_ref().map(|(address, port)| (&**address, *port)),
+            error: self.lost.load(Ordering::Relaxed).then_some("404"),
+        };
+        metrics.client_session(ended, self.since.elapsed());
+    }
 }
 
 /// The place of a session.
@@ -57,6 +103,8 @@ pub struct Sessions {
     slots: DashMap<Key, Arc<Slot>>,
     started: Instant,
     serial: AtomicU64,
+    /// `None`: nobody asks how long they last.
+    metrics: Option<Arc<Metrics>>,
     /// Taken out of the pool to make room, and not yet ended at their servers.
     evicted: parking_lot::Mutex<Vec<Arc<Slot>>>,
 }
@@ -67,12 +115,18 @@ impl Default for Sessions {
             slots: DashMap::new(),
             started: Instant::now(),
             serial: AtomicU64::new(1),
+            metrics: None,
             evicted: parking_lot::Mutex::default(),
         }
     }
 }
 
 impl Sessions {
+    /// Sessions that tell how long each of them lasted.
+    pub fn measured(metrics: Arc<Metrics>) -> Self {
+        Self { metrics: Some(metrics), ..Self::default() }
+    }
+
     /// The place for a request's session. Where the upstream has as many as it may, the one that
     /// was not used for the longest gives way.
     pub(super) fn slot(&self, hop: &Hop) -> Result<Arc<Slot>, Error> {

@@ -26,6 +26,7 @@ use crate::{
         exchange::{NorthDialect, Outcome},
         reply::Reply,
     },
+    telemetry::EndedSession,
 };
 
 /// What is known of the session of a request of the handshake era.
@@ -154,8 +155,10 @@ impl Front {
         let all = Notices { tools: true, prompts: true, resources: true, ..Notices::default() };
         let request = Request::Listen(Box::new(all));
         let client = self.client(&session, session.version, &request)?;
+        let telemetry = self.layer.telemetry.clone();
         let call = self.call(surface, dialect, client, request, Meta::default())?;
-        let reply = listen::bare(inner.call(call).await?);
+        let spans = listen::Spans { telemetry, exchange: exchange.clone() };
+        let reply = listen::bare(inner.call(call).await?, spans);
         Ok(north_reply::mcp(reply, &exchange, &Bytes::new(), dialect, Some(active)))
     }
 
@@ -175,10 +178,20 @@ impl Front {
     pub(super) fn end_session(self) -> Result<Response<Body>, Error> {
         let Some(session) = self.session()? else { return Err(not_allowed("POST")) };
         let known = &self.layer.known;
-        known.sessions.end(&session, self.layer.clock.now_ms()).map_err(|cause| {
+        let now = self.layer.clock.now_ms();
+        known.sessions.end(&session, now).map_err(|cause| {
             Error::http(Code::RateLimited, 503, cause.to_string())
                 .with_retry_after(Duration::from_secs(60))
         })?;
+        // Of a session that nobody ends nothing is heard.
+        let ended = EndedSession {
+            version: session.version,
+            http: Some(self.parts.version),
+            is_pipe: false,
+            server: None,
+            error: None,
+        };
+        self.layer.telemetry.metrics().server_session(ended, known.sessions.age(&session, now));
         known.states.end(session.hash());
         known.streams.end(session.hash());
         self.exchange.facts().outcome = Some(Outcome::Ok);

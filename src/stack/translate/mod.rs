@@ -9,6 +9,7 @@ mod inflight;
 mod legacy;
 mod listen;
 mod listening;
+mod marks;
 mod north_reply;
 pub mod northbound;
 mod outgoing;

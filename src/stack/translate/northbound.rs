@@ -266,6 +266,7 @@ impl Front {
         let client = meta.client();
         let listens = matches!(request, Request::Listen(_));
         let hold = hold_of(&request, &self.parts.headers, &self.layer.config);
+        let telemetry = listens.then(|| self.layer.telemetry.clone());
         let call = self.call(surface, NorthDialect::Modern, client, request, meta)?;
         let call = inner.call(call);
         let reply = match hold {
@@ -274,7 +275,12 @@ impl Front {
         };
         // Nothing can cancel it but its client's leaving, and then nobody is here.
         let Some(reply) = reply else { return Ok(accepted()) };
-        let reply = if listens { listen::tagged(reply, &id) } else { reply };
+        let reply = match telemetry {
+            Some(telemetry) => {
+                listen::tagged(reply, &id, listen::Spans { telemetry, exchange: exchange.clone() })
+            }
+            None => reply,
+        };
         Ok(north_reply::mcp(reply, &exchange, &id, NorthDialect::Modern, Some(active)))
     }
 

@@ -24,11 +24,11 @@ use crate::{
         ids,
         trace::TraceParent,
     },
-    registry::{MarkedArguments, Tool},
+    registry::{MarkedArguments, ParamHeader},
 };
 
 /// Writes what a server is asked.
-pub(super) fn write(routed: Routed) -> Result<(Request, Hop), Error> {
+pub(super) fn write(routed: &Routed) -> Result<(Request, Hop), Error> {
     let Routed {
         exchange,
         caller,
@@ -41,15 +41,16 @@ pub(super) fn write(routed: Routed) -> Result<(Request, Hop), Error> {
         headers,
         ..
     } = routed;
-    let speech = speech(&upstream, &request)?;
+    let (dialect, client) = (*dialect, *client);
+    let speech = speech(upstream, request)?;
     if speech == Speech::Lite
-        && let SouthRequest::Ask { ask, .. } = &request
+        && let SouthRequest::Ask { ask, .. } = request
     {
         // Its dialect has nothing but tools.
         return Err(streamable_http::unserved(ask.method.as_str()));
     }
     let id = next_id();
-    let (method, tool, timeout, max_time) = match &request {
+    let (method, tool, timeout, max_time) = match request {
         SouthRequest::CallTool { tool, timeout, max_time, .. } => {
             (Method::CallTool, Some(tool.clone()), *timeout, *max_time)
         }
@@ -69,19 +70,19 @@ pub(super) fn write(routed: Routed) -> Result<(Request, Hop), Error> {
             (method, None, upstream.timeout, upstream.max_time)
         }
     };
-    let name = match &request {
+    let name = match request {
         SouthRequest::Ask { ask, .. } => Some(ask.target.name().into()),
         _ => tool.as_ref().map(|tool| tool.name().clone()),
     };
     let Begun { started, parent, tracestate, number: attempt } =
-        begin(&exchange, &upstream, method, name, speech);
+        begin(exchange, upstream, method, name, speech);
     let traceparent = parent.render();
-    let params = match &request {
+    let params = match request {
         SouthRequest::Listen(wanted) => notices::listen_params(wanted),
         SouthRequest::Subscribe { uri, .. } => notices::uri_params(uri),
         _ => RawMembers::new(),
     };
-    let (arguments, others, cursor) = match &request {
+    let (arguments, others, cursor) = match request {
         SouthRequest::CallTool { arguments, others, .. } => (arguments.as_ref(), others, None),
         SouthRequest::List { cursor, .. } => (None, &params, cursor.as_deref()),
         SouthRequest::Ask { ask, .. } => (None, &ask.params, None),
@@ -92,20 +93,20 @@ pub(super) fn write(routed: Routed) -> Result<(Request, Hop), Error> {
     let user = caller
         .as_ref()
         .filter(|_| speech == Speech::Lite && upstream.inject_user && method == Method::CallTool);
-    let capabilities = capabilities(&upstream, dialect, &client, &meta);
+    let capabilities = capabilities(upstream, dialect, &client, meta);
     let outbound = Outbound {
         speech,
         id,
         method,
         tool: tool.as_ref().map(|tool| &**tool.name()),
         arguments,
-        target: match &request {
+        target: match request {
             SouthRequest::Ask { ask, .. } => Some(&ask.target),
             _ => None,
         },
         others,
         cursor,
-        meta: &meta,
+        meta,
         capabilities: capabilities.as_deref(),
         log_level: client.log_level,
         traceparent: &traceparent,
@@ -126,7 +127,7 @@ pub(super) fn write(routed: Routed) -> Result<(Request, Hop), Error> {
     if let (Speech::Modern(_), Some(tool)) = (speech, &tool)
         && !tool.definition.params.is_empty()
     {
-        repeat_arguments(&mut own, tool, arguments);
+        repeat_arguments(&mut own, &tool.definition.params, arguments);
     }
     if let Ok(value) = http::HeaderValue::from_str(&traceparent) {
         own.insert(header::TRACEPARENT, value);
@@ -156,13 +157,13 @@ pub(super) fn write(routed: Routed) -> Result<(Request, Hop), Error> {
         capabilities: upstream.declares(&client, dialect),
         log_level: client.log_level,
         held: None,
-        client_headers: headers,
+        client_headers: headers.clone(),
     };
     let request = Request {
         id,
-        upstream,
-        exchange,
-        caller,
+        upstream: upstream.clone(),
+        exchange: exchange.clone(),
+        caller: caller.clone(),
         dialect,
         client,
         method,
@@ -177,9 +178,13 @@ pub(super) fn write(routed: Routed) -> Result<(Request, Hop), Error> {
 
 /// Repeats marked arguments in headers, from the body that is sent; a null or absent one has
 /// none.
-fn repeat_arguments(headers: &mut http::HeaderMap, tool: &Tool, arguments: Option<&Bytes>) {
+pub(super) fn repeat_arguments(
+    headers: &mut http::HeaderMap,
+    params: &[ParamHeader],
+    arguments: Option<&Bytes>,
+) {
     let marked = MarkedArguments::read(arguments);
-    for param in &tool.definition.params {
+    for param in params {
         let Some(text) = marked.text(param) else { continue };
         // An encoded value is visible ASCII.
         if let Ok(value) = http::HeaderValue::from_str(&header_value::encode(&text)) {
@@ -209,21 +214,21 @@ fn speech(upstream: &Upstream, request: &SouthRequest) -> Result<Speech, Error> 
 
 /// What a stateless server is told that the client can be asked for: what a stateless client
 /// wrote itself, as far as it goes on; of any other, what it declared once. Tasks are nothing
-/// that those can declare; the gateway does where it sees one through.
+/// that those can declare; the gateway does where it sees one through, or hears of one.
 fn capabilities<'a>(
     upstream: &Upstream,
     dialect: Option<NorthDialect>,
     client: &Client,
     meta: &'a Meta,
 ) -> Option<Cow<'a, [u8]>> {
-    match dialect? {
-        NorthDialect::Modern => {
+    match dialect {
+        Some(NorthDialect::Modern) => {
             let is = |key: &Bytes| key.as_ref() == meta::CLIENT_CAPABILITIES.as_bytes();
             let member = meta.members.iter().find(|member| is(&member.key))?;
             Some(questions::carried(&member.value, extensions(upstream)))
         }
-        NorthDialect::Legacy(_) => Some(declared(client.capabilities)),
-        NorthDialect::McpLite => {
+        Some(NorthDialect::Legacy(_)) => Some(declared(client.capabilities)),
+        Some(NorthDialect::McpLite) | None => {
             let tasks = client.capabilities & Capabilities::TASKS;
             (!tasks.is_empty()).then(|| declared(tasks))
         }

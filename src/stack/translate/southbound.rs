@@ -5,6 +5,7 @@
 //! take whatever it says. It knows neither sessions nor credentials; the layers below do.
 
 use std::{
+    future::poll_fn,
     mem,
     sync::Arc,
     task::{Context, Poll},
@@ -22,7 +23,7 @@ use super::{
         stage::{BoxFuture, Era, HeldSession, Hop, Routed, Upstream},
     },
     give_up::GiveUp,
-    listening,
+    listening, marks,
     outgoing::{self, write},
     park,
     side::SideStreams,
@@ -43,6 +44,7 @@ use crate::{
         exchange::{Exchange, NorthDialect, Outcome},
         reply::{Content, Final, Reply},
     },
+    telemetry::Metrics,
 };
 
 /// Speaks to servers.
@@ -50,11 +52,19 @@ use crate::{
 pub struct SouthboundLayer {
     parked: Arc<ParkedCalls>,
     sides: Arc<SideStreams>,
+    /// `None`: nobody counts the streams.
+    metrics: Option<Arc<Metrics>>,
 }
 
 impl SouthboundLayer {
     pub fn new(parked: Arc<ParkedCalls>, sides: Arc<SideStreams>) -> Self {
-        Self { parked, sides }
+        Self { parked, sides, metrics: None }
+    }
+
+    /// Also counts the event streams that are read.
+    #[must_use]
+    pub fn with_metrics(self, metrics: Arc<Metrics>) -> Self {
+        Self { metrics: Some(metrics), ..self }
     }
 }
 
@@ -88,7 +98,16 @@ where
     fn call(&mut self, routed: Routed) -> BoxFuture<Reply> {
         let clone = self.inner.clone();
         let inner = mem::replace(&mut self.inner, clone);
-        Box::pin(exchange(inner, self.layer.clone(), routed))
+        let layer = self.layer.clone();
+        Box::pin(async move {
+            let upstream = routed.upstream.clone();
+            let metrics = layer.metrics.clone();
+            let reply = exchange(inner, layer, routed).await?;
+            Ok(match metrics {
+                Some(metrics) => stream::counted(reply, &metrics, &upstream),
+                None => reply,
+            })
+        })
     }
 }
 
@@ -121,31 +140,68 @@ where
     S: Service<Hop, Response = Response<Body>, Error = Error> + Clone + Send + Sync + 'static,
     S::Future: Send,
 {
-    let SouthboundLayer { parked, sides } = layer;
     if routed.upstream.era() == Some(Era::Legacy) {
         let brought = park::take(&mut routed.request);
         if brought.goes_on() {
-            let live = park::resume(&parked, routed, brought).await?;
+            let live = park::resume(&layer.parked, routed, brought).await?;
             let deadline = stream::deadline(&live.request);
-            return go_on(parked, live, deadline).await;
+            return go_on(layer.parked, live, deadline).await;
         }
     }
-    let (request, hop) = write(routed)?;
+    let (request, hop) = write(&routed)?;
     if request.method == Method::Listen {
         return listening::open(inner, request, hop).await;
     }
+    let disagreed = match attempt(&mut inner, &layer, &routed, request, hop).await? {
+        Attempted::Reply(reply) => return Ok(reply),
+        Attempted::Disagreed(error) => error,
+    };
+    // The server has not begun with the call. What it wants repeated may have changed since it
+    // was listed; if it has, the call goes out once more.
+    let Some(params) = marks::anew(&mut inner, &routed).await else { return Err(disagreed) };
+    let (request, mut hop) = write(&routed)?;
+    marks::rewrite(&mut hop, &routed, &params);
+    poll_fn(|cx| inner.poll_ready(cx)).await?;
+    match attempt(&mut inner, &layer, &routed, request, hop).await? {
+        Attempted::Reply(reply) => Ok(reply),
+        Attempted::Disagreed(error) => Err(error),
+    }
+}
+
+/// How far an attempt at a request came.
+enum Attempted {
+    Reply(Reply),
+    /// The server says that arguments and headers of a call disagree; as the caller is told.
+    Disagreed(Error),
+}
+
+async fn attempt<S>(
+    inner: &mut S,
+    layer: &SouthboundLayer,
+    routed: &Routed,
+    request: Request,
+    hop: Hop,
+) -> Result<Attempted, Error>
+where
+    S: Service<Hop, Response = Response<Body>, Error = Error> + Clone + Send + Sync + 'static,
+    S::Future: Send,
+{
+    let SouthboundLayer { parked, sides, .. } = layer;
     // Dropped with the call, it tells a server of the handshake era that nobody waits.
-    let mut give_up = GiveUp::new(&request, &hop, &inner);
+    let mut give_up = GiveUp::new(&request, &hop, inner);
     let deadline = stream::deadline(&request);
     if request.method.may_ask()
-        && let Some(side) = sides.enter(&hop, &inner).await
+        && let Some(side) = sides.enter(&hop, inner).await
     {
         if let Some(session) = side.session() {
             give_up.hold(session);
         }
-        let head = Box::pin(async move { inner.call(hop).await });
+        let clone = inner.clone();
+        let mut ready = mem::replace(inner, clone);
+        let head = Box::pin(async move { ready.call(hop).await });
         let events = Events::awaited(head, side, request.upstream.max_response_bytes);
-        return go_on(parked, Live { request, events, give_up }, deadline).await;
+        let live = Live { request, events, give_up };
+        return go_on(parked.clone(), live, deadline).await.map(Attempted::Reply);
     }
     let answered = timeout_at(deadline, async {
         let response = inner.call(hop).await?;
@@ -156,9 +212,16 @@ where
         Err(_) => Err(timed_out(&request)),
     };
     match read {
-        Ok(Read::End(end)) => ended(request, give_up, end),
+        Ok(Read::End(end)) => {
+            let disagrees = marks::disagrees(routed, &end);
+            match ended(request, give_up, end) {
+                Err(error) if disagrees => Ok(Attempted::Disagreed(error)),
+                answer => answer.map(Attempted::Reply),
+            }
+        }
         Ok(Read::Stream(first, events)) => {
-            settle(parked, Live { request, events: *events, give_up }, first)
+            let live = Live { request, events: *events, give_up };
+            settle(parked.clone(), live, first).map(Attempted::Reply)
         }
         Err(error) => Err(failed(request, give_up, error)),
     }
@@ -205,7 +268,7 @@ fn ended(request: Request, give_up: GiveUp, end: Final) -> Result<Reply, Error> 
     finish(&request, end).map(plain)
 }
 
-fn failed(request: Request, give_up: GiveUp, error: Error) -> Error {
+pub(super) fn failed(request: Request, give_up: GiveUp, error: Error) -> Error {
     // A server that answered, whatever it was, waits for no cancellation.
     if error.code() != Code::Timeout {
         give_up.disarm();
@@ -281,12 +344,12 @@ fn cannot_be_asked(request: &Request, required: Option<Bytes>) -> Error {
 }
 
 /// What a response turned out to be, once its first bytes were read.
-enum Read {
+pub(super) enum Read {
     End(Final),
     Stream(First, Box<Events>),
 }
 
-async fn read(
+pub(super) async fn read(
     request: &Request,
     give_up: &mut GiveUp,
     response: Response<Body>,

@@ -4,16 +4,27 @@
 //! wants; what belongs to families that are not served is left out. A question that the caller can
 //! be asked is kept; any other is answered with the refusal the server must expect.
 
-use std::{collections::VecDeque, time::Duration};
+use std::{
+    collections::VecDeque,
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll},
+    time::Duration,
+};
 
 use bytes::Bytes;
+use futures_core::Stream;
 use futures_util::stream;
 use http::Response;
 use http_body_util::BodyExt;
 use tokio::time::{Instant, sleep_until, timeout_at};
 
 use super::{
-    super::{answer, parked::ParkedCalls, stage::BoxFuture},
+    super::{
+        answer,
+        parked::ParkedCalls,
+        stage::{BoxFuture, Upstream},
+    },
     give_up::{GiveUp, Owed},
     park,
     reconnect::Resumption,
@@ -25,8 +36,31 @@ use crate::{
     dialect::{questions, south, sse},
     error::{Code, Error},
     mcp::Method,
-    model::reply::{Event, Final, Notification, ReplyStream},
+    model::reply::{Content, Event, Final, Notification, Reply, ReplyStream},
+    telemetry::{Metrics, OpenStream},
 };
+
+/// An answer whose stream, if it is one, is counted as long as it is read.
+pub(super) fn counted(mut reply: Reply, metrics: &Arc<Metrics>, upstream: &Upstream) -> Reply {
+    if let Content::Stream(events) = reply.content {
+        let open = metrics.stream(upstream.name.shared());
+        reply.content = Content::Stream(Box::pin(Counted { events, _open: open }));
+    }
+    reply
+}
+
+struct Counted {
+    events: ReplyStream,
+    _open: OpenStream,
+}
+
+impl Stream for Counted {
+    type Item = Event;
+
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Event>> {
+        self.events.as_mut().poll_next(cx)
+    }
+}
 
 /// How many questions of a server are refused or answered for it during one call: each costs a
 /// request.

@@ -337,3 +337,67 @@ fn a_method_is_the_index_of_its_place() {
         assert_eq!(method as usize, index, "{method:?}");
     }
 }
+
+#[test]
+fn a_stream_of_an_upstream_is_active_while_it_is_read() {
+    let metrics = new_metrics();
+    let active = |upstream: &str| {
+        let sample = format!("hangu_streams_active{{hangu_upstream=\"{upstream}\"}} ");
+        value(&prometheus(&metrics), &sample)
+    };
+    let streams = ["a", "a", "b"].map(|name| metrics.stream(name.into()));
+    assert_eq!((active("a"), active("b")), (Some(2.0), Some(1.0)));
+    // What has gone from the configuration goes with its last stream.
+    metrics.keep_upstreams(|_| false);
+    assert_eq!((active("a"), active("b")), (Some(2.0), Some(1.0)));
+    drop(streams);
+    assert_eq!((active("a"), active("b")), (Some(0.0), Some(0.0)));
+    metrics.keep_upstreams(|name| name == "a");
+    assert_eq!((active("a"), active("b")), (Some(0.0), None));
+}
+
+#[test]
+fn a_session_is_measured_on_the_side_that_it_was_on() {
+    let metrics = new_metrics();
+    let ended = EndedSession {
+        version: Version::V2025_06_18,
+        http: Some(http::Version::HTTP_11),
+        is_pipe: false,
+        server: None,
+        error: None,
+    };
+    metrics.server_session(ended, Duration::from_secs(3));
+    let server = Some(("10.0.0.1", 8443));
+    metrics.client_session(EndedSession { server, error: Some("404"), ..ended }, Duration::ZERO);
+    metrics.client_session(EndedSession { http: None, is_pipe: true, ..ended }, Duration::ZERO);
+    let page = prometheus(&metrics);
+    let http = "mcp_protocol_version=\"2025-06-18\",network_transport=\"tcp\",\
+                network_protocol_name=\"http\",network_protocol_version=\"1.1\"";
+    for (name, labels) in [
+        ("mcp_server", http.to_owned()),
+        (
+            "mcp_client",
+            format!("{http},error_type=\"404\",server_address=\"10.0.0.1\",server_port=\"8443\""),
+        ),
+        ("mcp_client", r#"mcp_protocol_version="2025-06-18",network_transport="pipe""#.to_owned()),
+    ] {
+        let sample = format!("{name}_session_duration_seconds_count{{{labels}}} ");
+        assert_eq!(value(&page, &sample), Some(1.0), "{sample} in {page}");
+    }
+    let sum = format!("mcp_server_session_duration_seconds_sum{{{http}}} ");
+    assert_eq!(value(&page, &sum), Some(3.0));
+}
+
+#[test]
+fn a_stream_of_notices_is_measured_to_its_acknowledgement() {
+    let metrics = new_metrics();
+    let started = Instant::now();
+    let acknowledged = Some(started + Duration::from_millis(15));
+    let facts = Facts { method: Some(Method::Listen), acknowledged, ..call_facts() };
+    metrics.finish(&facts, started, started + Duration::from_secs(600));
+    let page = prometheus(&metrics);
+    let line = lines(&page, "mcp_server_operation_duration_seconds_sum").next().unwrap();
+    assert!(line.ends_with(" 0.015"), "{line}");
+    let line = lines(&page, "http_server_request_duration_seconds_sum").next().unwrap();
+    assert!(line.ends_with(" 600"), "{line}");
+}

@@ -428,3 +428,34 @@ fn limits_of_the_environment_bound_a_span() {
     assert!(server.dropped_attributes_count > 10);
     assert!(text(server).starts_with("mcp.method.name=too\n"));
 }
+
+#[test]
+fn a_stream_of_notices_has_a_span_to_its_acknowledgement_and_one_for_each_notice() {
+    let (telemetry, exporter) = trusting();
+    let trace = telemetry.begin(&headers(&[(header::TRACEPARENT, REMOTE)]));
+    let started = Instant::now();
+    let stream = Exchange::new(trace.clone(), started, NOW, None);
+    *stream.facts() = Facts {
+        method: Some(Method::Listen),
+        acknowledged: Some(started + Duration::from_millis(15)),
+        trace,
+        ..call_facts()
+    };
+    telemetry.told(&stream, Method::ToolsChanged);
+    telemetry.finish(&stream.facts(), started, NOW, started + Duration::from_secs(600));
+    let spans = exporter.get_finished_spans().unwrap();
+    let [notice, opened, _http] = &spans[..] else { panic!("{spans:?}") };
+    assert_eq!(opened.name, "subscriptions/listen");
+    let took = opened.end_time.duration_since(opened.start_time).unwrap();
+    assert_eq!(took, Duration::from_millis(15));
+    assert_eq!(notice.name, "notifications/tools/list_changed");
+    assert_ne!(notice.span_context.trace_id(), opened.span_context.trace_id());
+    let [link] = &notice.links.links[..] else { panic!("{notice:?}") };
+    assert_eq!(link.span_context.span_id(), opened.span_context.span_id());
+    assert_eq!(link.span_context.trace_id(), opened.span_context.trace_id());
+    assert!(text(notice).contains("hangu.tenant=acme\n"), "{}", text(notice));
+    // A trace that is not recorded has no notices either.
+    stream.facts().trace.sampled = false;
+    telemetry.told(&stream, Method::ToolsChanged);
+    assert_eq!(exporter.get_finished_spans().unwrap().len(), 3);
+}

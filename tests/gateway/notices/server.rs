@@ -205,6 +205,11 @@ impl State {
             } else {
                 honoured.as_object_mut().unwrap().remove("resourceSubscriptions");
             }
+            if let Some(ids) = honoured["taskIds"].as_array_mut() {
+                ids.retain(|id| !id.as_str().unwrap().contains("refused"));
+            } else {
+                honoured.as_object_mut().unwrap().remove("taskIds");
+            }
             let message = json!({ "jsonrpc": "2.0",
                 "method": "notifications/subscriptions/acknowledged",
                 "params": { "notifications": honoured,
@@ -247,7 +252,11 @@ impl State {
                 }
                 json!({})
             }
-            "tools/call" => json!({ "content": [] }),
+            "tools/call" => match seen.message["params"]["arguments"]["becomes"].as_str() {
+                Some(id) => json!({ "resultType": "task", "taskId": id, "status": "working",
+                    "ttlMs": 60_000 }),
+                None => json!({ "content": [] }),
+            },
             method if method.starts_with("notifications/") => {
                 return plain(socket, "202 Accepted", "");
             }
@@ -259,8 +268,12 @@ impl State {
             }
         };
         if stateless {
-            result["resultType"] = json!("complete");
-            result["ttlMs"] = json!(0);
+            if result["resultType"].is_null() {
+                result["resultType"] = json!("complete");
+            }
+            if result["ttlMs"].is_null() {
+                result["ttlMs"] = json!(0);
+            }
             result["cacheScope"] = json!("private");
         }
         let body = json!({ "jsonrpc": "2.0", "id": seen.message["id"], "result": result });

@@ -9,6 +9,7 @@ use hangu::{
     model::call::Surface,
     policy::{Policies, PolicyFile},
     registry::Listing,
+    telemetry::Format,
 };
 use serde_json::Value;
 use tempfile::TempDir;
@@ -101,6 +102,12 @@ impl Gateway {
     /// Where clients are served.
     pub fn address(&self) -> SocketAddr {
         self.address
+    }
+
+    /// What `/metrics` tells.
+    pub fn metrics(&self) -> String {
+        let engines = self.running.as_ref().unwrap().engines();
+        engines.telemetry.metrics().expose(Format::Prometheus)
     }
 
     /// Where the audit log is.
