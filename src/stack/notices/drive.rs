@@ -290,7 +290,7 @@ where
         );
         let routed = Routed {
             exchange: Arc::new(exchange),
-            caller: Some(caller.clone()),
+            caller: Some(Arc::new(caller.clone())),
             upstream: self.upstream.clone(),
             request,
             dialect: None,
