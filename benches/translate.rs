@@ -174,7 +174,7 @@ fn listing(world: &Arc<World>) -> Permitted {
     let exchange = Exchange::new(TraceContext::default(), Instant::now(), 0, None);
     let call = Call {
         exchange: Arc::new(exchange),
-        caller,
+        caller: caller.into(),
         dialect: NorthDialect::Modern,
         surface: Surface::Aggregate,
         request: Request::List { family: Family::Tools, cursor: None },

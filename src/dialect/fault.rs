@@ -99,7 +99,7 @@ pub fn told_as_result(error: &Error, facts: &Facts) -> bool {
 pub fn message(error: &Error, facts: &mut Facts, dialect: NorthDialect) -> Bytes {
     let trace_id = facts.trace.trace_id_hex();
     if let Some(id) = facts.rpc_id.as_deref().filter(|_| told_as_result(error, facts)) {
-        let mut text = jsonrpc::result_head(id);
+        let mut text = jsonrpc::result_head(id, 112);
         let structured = !facts.has_output_schema;
         text.extend_from_slice(&tool_result(error, dialect, &trace_id, structured));
         text.push(b'}');

@@ -47,13 +47,13 @@ pub fn read(doc: &Doc) -> Result<Message<'_>, Error> {
     let (mut version, mut id, mut method, mut params) = (None, None, None, None);
     let (mut result, mut error) = (None, None);
     for (key, value) in root.members() {
-        match &*key.unescaped() {
-            "jsonrpc" => version = Some(value),
-            "id" => id = Some(value),
-            "method" => method = Some(value),
-            "params" => params = Some(value),
-            "result" => result = Some(value),
-            "error" => error = Some(value),
+        match &*key.name() {
+            b"jsonrpc" => version = Some(value),
+            b"id" => id = Some(value),
+            b"method" => method = Some(value),
+            b"params" => params = Some(value),
+            b"result" => result = Some(value),
+            b"error" => error = Some(value),
             _ => {}
         }
     }
@@ -107,9 +107,9 @@ fn rpc_error(error: Value<'_>) -> Result<RpcError, Error> {
     Ok(RpcError { code, message, data })
 }
 
-/// The start of a response with a result; the result and a `}` follow.
-pub fn result_head(id: &[u8]) -> Vec<u8> {
-    let mut out = Vec::with_capacity(id.len() + 160);
+/// The start of a response with a result, and room for so much more; the result and a `}` follow.
+pub fn result_head(id: &[u8], room: usize) -> Vec<u8> {
+    let mut out = Vec::with_capacity(id.len() + 48 + room);
     out.extend_from_slice(b"{\"jsonrpc\":\"2.0\",\"id\":");
     out.extend_from_slice(id);
     out.extend_from_slice(b",\"result\":");

@@ -19,11 +19,11 @@ use crate::{
 };
 
 /// The members of a result that only 2026-07-28 has.
-fn modern_only(name: &str) -> Option<ModernKind> {
+fn modern_only(name: &[u8]) -> Option<ModernKind> {
     match name {
-        "resultType" => Some(ModernKind::Type),
-        "ttlMs" => Some(ModernKind::Ttl),
-        "cacheScope" => Some(ModernKind::Scope),
+        b"resultType" => Some(ModernKind::Type),
+        b"ttlMs" => Some(ModernKind::Ttl),
+        b"cacheScope" => Some(ModernKind::Scope),
         _ => None,
     }
 }
@@ -39,23 +39,23 @@ pub fn shape(result: Value<'_>) -> Shape {
     let mut leading = true;
     for (key, value) in result.members() {
         shape.members += 1;
-        let name = key.unescaped();
+        let name = key.name();
         let modern = modern_only(&name);
         leading &= modern.is_some();
         match &*name {
-            "isError" => shape.is_error = Some(value.kind() == Kind::True),
-            "_meta" if value.kind() == Kind::Object => {
+            b"isError" => shape.is_error = Some(value.kind() == Kind::True),
+            b"_meta" if value.kind() == Kind::Object => {
                 shape.meta = Some(span(value.raw()));
                 shape.meta_empty = value.members().next().is_none();
                 shape.server_info = value.get(meta::SERVER_INFO).is_some();
             }
-            "resultType" => {
+            b"resultType" => {
                 shape.complete = value.is_str("complete");
                 shape.asks = value.is_str("input_required");
                 shape.has_type = true;
             }
-            "structuredContent" => shape.structured = Some(value.kind() == Kind::Object),
-            "ttlMs" => {
+            b"structuredContent" => shape.structured = Some(value.kind() == Kind::Object),
+            b"ttlMs" => {
                 let ms = value.as_i64().unwrap_or(0).clamp(0, u32::MAX.into());
                 shape.ttl_ms = u32::try_from(ms).unwrap_or(u32::MAX);
             }
@@ -78,9 +78,15 @@ pub fn with_raw(body: &ResultBody, raw: Bytes) -> ResultBody {
     ResultBody { raw, shape, ..body.clone() }
 }
 
-/// The pieces of a result for a dialect, written after `head`; nothing large is copied.
-pub fn result(head: Vec<u8>, body: &ResultBody, dialect: NorthDialect) -> SmallVec<[Bytes; 3]> {
-    let mut out = Pieces { written: head, parts: SmallVec::new() };
+/// The pieces of a result for a dialect, written between `head` and `tail`; nothing large is
+/// copied.
+pub fn result(
+    head: Vec<u8>,
+    body: &ResultBody,
+    dialect: NorthDialect,
+    tail: &'static [u8],
+) -> SmallVec<[Bytes; 3]> {
+    let mut out = Pieces { written: head, parts: SmallVec::new(), tail };
     let older;
     let body = match dialect {
         NorthDialect::Legacy(version)
@@ -100,7 +106,7 @@ pub fn result(head: Vec<u8>, body: &ResultBody, dialect: NorthDialect) -> SmallV
     let modern = dialect == NorthDialect::Modern && !body.rendered;
     let shape = &body.shape;
     let mut edits: SmallVec<[(Range<usize>, Vec<u8>); 4]> = SmallVec::new();
-    let mut front = Vec::new();
+    let mut front = Vec::with_capacity(FRONT);
     let mut kept = shape.members;
     if modern && !shape.has_type {
         front.extend_from_slice(b"\"resultType\":\"complete\",");
@@ -113,6 +119,7 @@ pub fn result(head: Vec<u8>, body: &ResultBody, dialect: NorthDialect) -> SmallV
     }
     let mut added = Vec::new();
     if modern && !shape.server_info {
+        added = Vec::with_capacity(FRONT);
         added.extend_from_slice(SERVER_INFO_MEMBER.as_bytes());
     }
     for (key, value) in &body.added_meta {
@@ -189,17 +196,8 @@ fn hints(
 pub fn response(id: &[u8], end: &Final, dialect: NorthDialect) -> SmallVec<[Bytes; 3]> {
     match end {
         Final::Result(body) => {
-            let mut parts = result(jsonrpc::result_head(id), body, dialect);
-            match parts.last_mut() {
-                Some(last) if last.len() < SMALL => {
-                    let mut closed = Vec::with_capacity(last.len() + 1);
-                    closed.extend_from_slice(last);
-                    closed.push(b'}');
-                    *last = closed.into();
-                }
-                _ => parts.push(Bytes::from_static(b"}")),
-            }
-            parts
+            let room = if body.raw.len() < SMALL { body.raw.len() + FRONT } else { FRONT };
+            result(jsonrpc::result_head(id, room), body, dialect, b"}")
         }
         Final::Error(error) => {
             let bytes = jsonrpc::error_response(
@@ -281,9 +279,13 @@ pub fn rpc_status(code: i64, dialect: NorthDialect) -> u16 {
 /// Pieces up to this size are copied into one; larger ones are sent as they are.
 const SMALL: usize = 16 * 1024;
 
+/// Room for what a result is given in front: as a rule it is no more.
+const FRONT: usize = 192;
+
 struct Pieces {
     written: Vec<u8>,
     parts: SmallVec<[Bytes; 3]>,
+    tail: &'static [u8],
 }
 
 impl Pieces {
@@ -299,7 +301,12 @@ impl Pieces {
     }
 
     fn finish(mut self) -> SmallVec<[Bytes; 3]> {
-        if !self.written.is_empty() {
+        if self.written.is_empty() {
+            if !self.tail.is_empty() {
+                self.parts.push(Bytes::from_static(self.tail));
+            }
+        } else {
+            self.written.extend_from_slice(self.tail);
             self.parts.push(self.written.into());
         }
         self.parts
@@ -321,7 +328,7 @@ mod tests {
         for (key, value) in added {
             body.added_meta.push((key, Bytes::from_static(value.as_bytes())));
         }
-        let parts = result(Vec::new(), &body, dialect);
+        let parts = result(Vec::new(), &body, dialect, b"");
         parts.iter().map(|part| std::str::from_utf8(part).unwrap()).collect()
     }
 
@@ -441,7 +448,7 @@ mod tests {
             let doc = splice::document(&Bytes::from(raw)).unwrap();
             let mut body = ResultBody::upstream(raw.into(), shape(doc.root()));
             body.fresh_ms = Some(7);
-            let text = |dialect| result(Vec::new(), &body, dialect).concat();
+            let text = |dialect| result(Vec::new(), &body, dialect, b"").concat();
             assert_eq!(text(NorthDialect::Modern), modern.as_bytes(), "{raw}");
             assert_eq!(text(LEGACY), br#"{"contents":[]}"#, "{raw}");
         }

@@ -313,7 +313,7 @@ pub fn answers_to(method: Method, answer: &Bytes) -> bool {
 
 /// The response to a server's own request.
 pub fn response(id: &[u8], answer: &[u8]) -> Bytes {
-    let mut out = jsonrpc::result_head(id);
+    let mut out = jsonrpc::result_head(id, 112);
     out.extend_from_slice(answer);
     out.push(b'}');
     out.into()

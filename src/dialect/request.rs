@@ -223,16 +223,15 @@ fn read_tool_call(params: Option<Value<'_>>) -> Result<ToolCall, Error> {
     let (mut name, mut arguments) = (None, None);
     let mut others = Vec::new();
     for (key, value) in params.members() {
-        let unescaped = key.unescaped();
-        match &*unescaped {
-            "name" => {
+        match &*key.name() {
+            b"name" => {
                 let text = value.as_str().ok_or_else(|| invalid("`params.name` is no string"))?;
                 name = Some(text.into());
             }
-            "arguments" if value.kind() == Kind::Object => arguments = Some(value.bytes()),
-            "arguments" => return Err(invalid("`params.arguments` must be an object")),
+            b"arguments" if value.kind() == Kind::Object => arguments = Some(value.bytes()),
+            b"arguments" => return Err(invalid("`params.arguments` must be an object")),
             // `user` is the gateway's to say; `task` belongs to a draft that is not served.
-            "_meta" | "user" | "task" => {}
+            b"_meta" | b"user" | b"task" => {}
             _ => others.push(RawMember { key: key.bytes(), value: value.bytes() }),
         }
     }
@@ -249,23 +248,29 @@ fn read_meta(params: Option<Value<'_>>) -> Result<Meta, Error> {
     }
     let mut read = Meta::default();
     for (key, value) in value.members() {
-        match &*key.unescaped() {
-            meta::PROGRESS_TOKEN => match value.kind() {
+        match &*key.name() {
+            name if name == meta::PROGRESS_TOKEN.as_bytes() => match value.kind() {
                 Kind::String | Kind::Number => read.progress_token = Some(value.bytes()),
                 _ => return Err(invalid("`progressToken` must be a string or an integer")),
             },
-            meta::IDEMPOTENCY_KEY => {
+            name if name == meta::IDEMPOTENCY_KEY.as_bytes() => {
                 let text = value.as_str();
                 let text = text.ok_or_else(|| invalid("the idempotency key must be a string"))?;
                 read.idempotency_key = Some(text.into());
             }
-            meta::CLIENT_CAPABILITIES => read.capabilities = capabilities(value),
-            meta::LOG_LEVEL => {
+            name if name == meta::CLIENT_CAPABILITIES.as_bytes() => {
+                read.capabilities = capabilities(value)
+            }
+            name if name == meta::LOG_LEVEL.as_bytes() => {
                 let level = value.as_str().and_then(|text| LogLevel::parse(&text));
                 read.log_level = Some(level.ok_or_else(|| invalid("the log level is unknown"))?);
             }
-            meta::TRACEPARENT => read.traceparent = value.as_str().map(Into::into),
-            meta::TRACESTATE => read.tracestate = value.as_str().map(Into::into),
+            name if name == meta::TRACEPARENT.as_bytes() => {
+                read.traceparent = value.as_str().map(Into::into)
+            }
+            name if name == meta::TRACESTATE.as_bytes() => {
+                read.tracestate = value.as_str().map(Into::into)
+            }
             _ => {}
         }
         read.members.push(RawMember { key: key.bytes(), value: value.bytes() });

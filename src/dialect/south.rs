@@ -157,7 +157,7 @@ impl Outbound<'_> {
         head.extend_from_slice(b"\"_meta\":{");
         let empty = head.len();
         for member in &self.meta.members {
-            let own = std::str::from_utf8(&member.key).is_ok_and(|key| OWN_META.contains(&key));
+            let own = OWN_META.iter().any(|own| member.key == own.as_bytes());
             if !own {
                 write_member(head, &member.key, &member.value);
                 head.push(b',');
@@ -293,7 +293,7 @@ pub fn cancelled_body(id: u64) -> Bytes {
 /// The answer to a question of a server: nothing but a ping can be asked of the gateway.
 pub fn answer_body(id: &[u8], method: &str) -> Bytes {
     if Method::parse(method) == Method::Ping {
-        let mut out = jsonrpc::result_head(id);
+        let mut out = jsonrpc::result_head(id, 112);
         out.extend_from_slice(b"{}}");
         return out.into();
     }

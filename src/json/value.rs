@@ -220,6 +220,16 @@ impl<'a> Key<'a> {
         unescape::text(self.raw(), self.escaped)
     }
 
+    /// The name in bytes, to be compared with several at once; a lone surrogate's are no UTF-8.
+    pub fn name(self) -> Cow<'a, [u8]> {
+        if !self.escaped {
+            return Cow::Borrowed(self.raw());
+        }
+        let mut name = Vec::new();
+        unescape::to_wtf8(self.raw(), &mut name);
+        Cow::Owned(name)
+    }
+
     /// Whether the name is that one, however it is escaped.
     pub fn is(self, name: &str) -> bool {
         if self.escaped {

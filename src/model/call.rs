@@ -224,7 +224,8 @@ pub struct Client {
 #[derive(Debug)]
 pub struct Call {
     pub exchange: Arc<Exchange>,
-    pub caller: Caller,
+    /// One for all that keep it while the call is under way.
+    pub caller: Arc<Caller>,
     pub dialect: NorthDialect,
     pub surface: Surface,
     pub request: Request,

@@ -118,6 +118,11 @@ impl TraceContext {
         TraceParent { trace_id: self.trace_id, span_id: client_span, sampled: self.sampled }
     }
 
+    /// The digits of `trace_id_hex`.
+    pub fn trace_id_digits(&self) -> [u8; 32] {
+        super::ids::hex(self.trace_id)
+    }
+
     /// The trace id as it is shown: 32 hexadecimal digits.
     pub fn trace_id_hex(&self) -> String {
         let mut out = String::with_capacity(32);

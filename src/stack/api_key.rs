@@ -49,14 +49,14 @@ impl<S> Layer<S> for ApiKeyLayer {
     type Service = ApiKey<S>;
 
     fn layer(&self, inner: S) -> ApiKey<S> {
-        ApiKey { inner, layer: self.clone() }
+        ApiKey { inner, layer: Arc::new(self.clone()) }
     }
 }
 
 #[derive(Clone)]
 pub struct ApiKey<S> {
     inner: S,
-    layer: ApiKeyLayer,
+    layer: Arc<ApiKeyLayer>,
 }
 
 impl<S, B> Service<Request<B>> for ApiKey<S>

@@ -57,14 +57,14 @@ impl<S> Layer<S> for ContinuationLayer {
     type Service = Continuation<S>;
 
     fn layer(&self, inner: S) -> Continuation<S> {
-        Continuation { inner, layer: self.clone() }
+        Continuation { inner, layer: Arc::new(self.clone()) }
     }
 }
 
 #[derive(Clone)]
 pub struct Continuation<S> {
     inner: S,
-    layer: ContinuationLayer,
+    layer: Arc<ContinuationLayer>,
 }
 
 impl<S> Service<Routed> for Continuation<S>

@@ -109,8 +109,8 @@ where
 fn outgoing(mut hop: Hop) -> Result<Outgoing, Error> {
     let upstream = hop.upstream.clone();
     forward(&mut hop, &upstream.forward)?;
-    let trace_id = hop.exchange.facts().trace.trace_id_hex();
-    if let Ok(value) = HeaderValue::try_from(trace_id) {
+    let trace_id = hop.exchange.facts().trace.trace_id_digits();
+    if let Ok(value) = HeaderValue::from_bytes(&trace_id) {
         hop.headers.insert(header::TRACE_ID, value);
     }
     hop.headers.insert(header::CALL_SOURCE, HeaderValue::from_static(CALL_SOURCE));

@@ -38,6 +38,7 @@ use crate::{
     mcp::{Capabilities, LogLevel, Method, Served, rpc},
     model::{
         call::{Call, Notices as Filter, Request, Surface, Target},
+        caller::Caller,
         exchange::{LimitHit, LimitKind, NorthDialect, Outcome},
         reply::{Content, Final, Reply, ResultBody},
     },
@@ -73,14 +74,14 @@ impl<S> Layer<S> for ListenLayer {
     type Service = Listen<S>;
 
     fn layer(&self, inner: S) -> Listen<S> {
-        Listen { inner, layer: self.clone() }
+        Listen { inner, layer: Arc::new(self.clone()) }
     }
 }
 
 #[derive(Clone)]
 pub struct Listen<S> {
     inner: S,
-    layer: ListenLayer,
+    layer: Arc<ListenLayer>,
 }
 
 impl<S> Service<Permitted> for Listen<S>
@@ -96,7 +97,7 @@ where
     }
 
     fn call(&mut self, permitted: Permitted) -> Self::Future {
-        let layer = || self.layer.clone();
+        let layer = || ListenLayer::clone(&self.layer);
         match &permitted.call.request {
             Request::Listen(filter) => {
                 let (layer, filter) = (layer(), (**filter).clone());
@@ -146,8 +147,12 @@ impl ListenLayer {
             resources: filter.resources && offered.resources,
         };
         let seen = Seen::of(&world, &view, &call.surface);
-        let subscriber =
-            Arc::new(Subscriber::new(call.caller.clone(), call.surface.clone(), wanted, seen));
+        let subscriber = Arc::new(Subscriber::new(
+            Caller::clone(&call.caller),
+            call.surface.clone(),
+            wanted,
+            seen,
+        ));
         let mut subscriptions = Vec::new();
         if call.dialect == NorthDialect::Modern {
             let hears: Weak<dyn Hears> = Arc::downgrade(&(subscriber.clone() as Arc<dyn Hears>));
@@ -344,8 +349,8 @@ fn visible(call: &Call, world: &World, view: &Arc<View>, uri: &str) -> Option<(u
 }
 
 fn wish(call: &Call, upstream: usize, own: String, uri: &str, hears: Weak<dyn Hears>) -> Wish {
-    let topic = Topic::Resource(own.into());
-    Wish { upstream, caller: call.caller.clone(), topic, public: uri.into(), hears }
+    let (caller, topic) = (Caller::clone(&call.caller), Topic::Resource(own.into()));
+    Wish { upstream, caller, topic, public: uri.into(), hears }
 }
 
 async fn answered(

@@ -72,14 +72,14 @@ impl<S> Layer<S> for PolicyLayer {
     type Service = Policy<S>;
 
     fn layer(&self, inner: S) -> Policy<S> {
-        Policy { inner, layer: self.clone() }
+        Policy { inner, layer: Arc::new(self.clone()) }
     }
 }
 
 #[derive(Clone)]
 pub struct Policy<S> {
     inner: S,
-    layer: PolicyLayer,
+    layer: Arc<PolicyLayer>,
 }
 
 impl<S> Service<Call> for Policy<S>
@@ -97,29 +97,36 @@ where
 
     fn call(&mut self, call: Call) -> Self::Future {
         let world = self.layer.worlds.current();
-        if let Request::CallTool(asked) = &call.request
-            && let Some(tool) = world.catalog.resolve(&call.surface, &asked.name)
+        let tool = called(&world, &call);
+        if let Some(tool) = &tool
             && let Some(upstream) = self.layer.upstreams.get(tool.upstream_index)
         {
             call.exchange.facts().server_key = Some(upstream.server_key.clone());
         }
-        if must_wait(&world, &call) {
+        if tool.is_none() && must_wait(&world, &call) {
             // Take the service that is ready, leave its clone.
             let clone = self.inner.clone();
             let mut inner = mem::replace(&mut self.inner, clone);
             let layer = self.layer.clone();
             return Either::Right(Either::Right(Box::pin(async move {
                 let world = layer.listed(&call).await;
-                let permitted = layer.step_up(decide(call, world, &layer)?)?;
+                let tool = called(&world, &call);
+                let permitted = layer.step_up(decide(call, world, tool, &layer)?)?;
                 inner.call(permitted).await
             })));
         }
         let layer = &self.layer;
-        match decide(call, world, layer).and_then(|permitted| layer.step_up(permitted)) {
+        match decide(call, world, tool, layer).and_then(|permitted| layer.step_up(permitted)) {
             Ok(permitted) => Either::Right(Either::Left(self.inner.call(permitted))),
             Err(error) => Either::Left(ready(Err(error))),
         }
     }
+}
+
+/// The tool that a call names, if the catalog has it.
+fn called(world: &World, call: &Call) -> Option<Arc<Tool>> {
+    let Request::CallTool(asked) = &call.request else { return None };
+    world.catalog.resolve(&call.surface, &asked.name).cloned()
 }
 
 /// Whether the call's answer depends on a listing whose first attempt is still under way.
@@ -196,7 +203,13 @@ impl PolicyLayer {
     }
 }
 
-fn decide(call: Call, world: Arc<World>, layer: &PolicyLayer) -> Result<Permitted, Error> {
+/// `tool` is what `called` found in the same world.
+fn decide(
+    call: Call,
+    world: Arc<World>,
+    tool: Option<Arc<Tool>>,
+    layer: &PolicyLayer,
+) -> Result<Permitted, Error> {
     let view = world.view_of(&call.caller);
     if let Surface::Upstream(name) = &call.surface
         && !world.catalog.knows(name)
@@ -220,7 +233,7 @@ fn decide(call: Call, world: Arc<World>, layer: &PolicyLayer) -> Result<Permitte
         }
     };
     employee_named(&call)?;
-    let Some(tool) = world.catalog.resolve(&call.surface, &asked.name).cloned() else {
+    let Some(tool) = tool else {
         never_listed(&call, &world, Family::Tools, &asked.name)?;
         call.exchange.facts().tool_asked = Some(asked.name.chars().take(128).collect());
         return Err(unknown_tool(&asked.name).with_reason("unknown_tool"));
@@ -229,7 +242,9 @@ fn decide(call: Call, world: Arc<World>, layer: &PolicyLayer) -> Result<Permitte
     let decided = view.permit_call(index, asked.arguments.as_ref());
     let shadow = view.shadow_decision(index, asked.arguments.as_ref());
     note(&call, &tool, &view, &decided);
-    call.exchange.facts().shadow = shadow.map(|shadow| (shadow.kind, shadow.reason.as_str()));
+    if let Some(shadow) = shadow {
+        call.exchange.facts().shadow = Some((shadow.kind, shadow.reason.as_str()));
+    }
     match decided {
         Ok(permit) => {
             let tool = Some(tool);

@@ -62,14 +62,14 @@ impl<S> Layer<S> for PrincipalLayer {
     type Service = Employee<S>;
 
     fn layer(&self, inner: S) -> Employee<S> {
-        Employee { inner, layer: self.clone() }
+        Employee { inner, layer: Arc::new(self.clone()) }
     }
 }
 
 #[derive(Clone)]
 pub struct Employee<S> {
     inner: S,
-    layer: PrincipalLayer,
+    layer: Arc<PrincipalLayer>,
 }
 
 impl<S, B> Service<Request<B>> for Employee<S>

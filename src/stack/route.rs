@@ -48,14 +48,14 @@ impl<S> Layer<S> for RouteLayer {
     type Service = Router<S>;
 
     fn layer(&self, inner: S) -> Router<S> {
-        Router { inner, layer: self.clone() }
+        Router { inner, layer: Arc::new(self.clone()) }
     }
 }
 
 #[derive(Clone)]
 pub struct Router<S> {
     inner: S,
-    layer: RouteLayer,
+    layer: Arc<RouteLayer>,
 }
 
 impl<S> Service<Permitted> for Router<S>

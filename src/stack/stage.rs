@@ -385,7 +385,7 @@ impl SouthRequest {
 pub struct Routed {
     pub exchange: Arc<Exchange>,
     /// `None`: the gateway's own discovery.
-    pub caller: Option<Caller>,
+    pub caller: Option<Arc<Caller>>,
     pub upstream: Arc<Upstream>,
     pub request: SouthRequest,
     /// How the client speaks; `None`: the gateway's own discovery.
@@ -422,7 +422,7 @@ pub struct HeldSession {
 #[derive(Clone)]
 pub struct Hop {
     pub exchange: Arc<Exchange>,
-    pub caller: Option<Caller>,
+    pub caller: Option<Arc<Caller>>,
     pub upstream: Arc<Upstream>,
     pub method: http::Method,
     /// Below the upstream's own path, for dialects that have paths.
@@ -452,7 +452,7 @@ impl Hop {
     /// session offers by `GET`, for one.
     pub fn in_session(
         upstream: Arc<Upstream>,
-        caller: Option<Caller>,
+        caller: Option<Arc<Caller>>,
         capabilities: Capabilities,
         method: http::Method,
     ) -> Hop {

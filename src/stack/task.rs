@@ -52,14 +52,14 @@ impl<S> Layer<S> for TaskLayer {
     type Service = Tasks<S>;
 
     fn layer(&self, inner: S) -> Tasks<S> {
-        Tasks { inner, layer: self.clone() }
+        Tasks { inner, layer: Arc::new(self.clone()) }
     }
 }
 
 #[derive(Clone)]
 pub struct Tasks<S> {
     inner: S,
-    layer: TaskLayer,
+    layer: Arc<TaskLayer>,
 }
 
 impl<S> Service<Routed> for Tasks<S>

@@ -51,14 +51,14 @@ impl<S> Layer<S> for TokenLayer {
     type Service = Token<S>;
 
     fn layer(&self, inner: S) -> Token<S> {
-        Token { inner, layer: self.clone() }
+        Token { inner, layer: Arc::new(self.clone()) }
     }
 }
 
 #[derive(Clone)]
 pub struct Token<S> {
     inner: S,
-    layer: TokenLayer,
+    layer: Arc<TokenLayer>,
 }
 
 impl<S, B> Service<Request<B>> for Token<S>

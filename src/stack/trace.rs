@@ -141,9 +141,9 @@ where
             let mut facts = exchange.facts();
             facts.status.get_or_insert(response.status().as_u16());
             facts.bytes_out = response.body().len().unwrap_or(0);
-            facts.trace.trace_id_hex()
+            facts.trace.trace_id_digits()
         };
-        if let Ok(trace_id) = HeaderValue::try_from(trace_id) {
+        if let Ok(trace_id) = HeaderValue::from_bytes(&trace_id) {
             response.headers_mut().insert(header::TRACE_ID, trace_id);
         }
         // What is whole is as good as sent; a stream keeps its exchange open to its end.

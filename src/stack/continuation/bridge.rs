@@ -38,7 +38,7 @@ const LONGEST_BACKOFF: Duration = Duration::from_secs(5);
 /// Makes the call, and again as often as it takes.
 pub(super) async fn call<S>(
     mut inner: S,
-    layer: ContinuationLayer,
+    layer: Arc<ContinuationLayer>,
     routed: Routed,
 ) -> Result<Reply, Error>
 where
@@ -79,7 +79,7 @@ struct Open {
 
 struct Bridge<S> {
     inner: S,
-    layer: ContinuationLayer,
+    layer: Arc<ContinuationLayer>,
     /// The call, to be made again.
     again: Routed,
     started: Instant,
@@ -274,7 +274,7 @@ where
         }
         let employee =
             self.again.caller.as_ref().and_then(|caller| caller.principal.employee.clone());
-        let holder = Holder::new(&self.again.upstream.name, self.again.caller.as_ref());
+        let holder = Holder::new(&self.again.upstream.name, self.again.caller.as_deref());
         let asking = self.layer.asked.ask(holder, session, employee, round.asked.len())?;
         let unsent = round
             .asked

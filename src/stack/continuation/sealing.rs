@@ -4,6 +4,7 @@
 use std::{
     future::Future,
     pin::Pin,
+    sync::Arc,
     task::{Context, Poll, ready as ready_or_return},
 };
 
@@ -29,8 +30,8 @@ use crate::{
 
 /// What a state belongs to: who calls, and what for. Worked out where there is a state.
 pub struct Binding {
-    caller: Option<Caller>,
-    upstream: std::sync::Arc<str>,
+    caller: Option<Arc<Caller>>,
+    upstream: Arc<str>,
     request: SouthRequest,
 }
 
@@ -132,12 +133,12 @@ pin_project! {
     pub struct Sealing<F> {
         #[pin]
         inner: F,
-        call: Option<(ContinuationLayer, Binding)>,
+        call: Option<(Arc<ContinuationLayer>, Binding)>,
     }
 }
 
 impl<F> Sealing<F> {
-    pub(super) fn new(inner: F, layer: ContinuationLayer, binding: Binding) -> Self {
+    pub(super) fn new(inner: F, layer: Arc<ContinuationLayer>, binding: Binding) -> Self {
         Self { inner, call: Some((layer, binding)) }
     }
 }

@@ -46,7 +46,7 @@ impl ListenLayer {
             && self.upstreams.get(upstream).is_some_and(|upstream| tells_of_tasks(upstream));
         let topic = Topic::Task { own: task.own.into(), tool: task.tool.into() };
         let hears = hears.clone();
-        can.then(|| Wish { upstream, caller: caller.clone(), topic, public: id.into(), hears })
+        can.then(|| Wish { upstream, caller: (**caller).clone(), topic, public: id.into(), hears })
     }
 }
 

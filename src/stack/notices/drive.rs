@@ -324,7 +324,7 @@ where
         );
         let routed = Routed {
             exchange: Arc::new(exchange),
-            caller: Some(caller.clone()),
+            caller: Some(Arc::new(caller.clone())),
             upstream: self.upstream.clone(),
             client: Client { capabilities: needed(&request), ..Client::default() },
             request,

@@ -95,7 +95,7 @@ pub(super) struct Slot {
     used: AtomicU64,
     pub upstream: Arc<Upstream>,
     /// Whose credentials it was opened with.
-    pub caller: Option<Caller>,
+    pub caller: Option<Arc<Caller>>,
 }
 
 /// Sessions at upstreams, shared by all cores.

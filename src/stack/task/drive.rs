@@ -41,9 +41,9 @@ const STATE: &[u8] = b"requestState";
 
 /// One call and the task that it may become.
 pub(super) struct Drive<S> {
-    layer: TaskLayer,
+    layer: Arc<TaskLayer>,
     inner: S,
-    caller: Caller,
+    caller: Arc<Caller>,
     tool: Arc<Tool>,
     /// The call, with the extension declared.
     call: Routed,
@@ -63,7 +63,7 @@ where
     S: Service<Routed, Response = Reply, Error = Error> + Clone + Send + Sync + 'static,
     S::Future: Send,
 {
-    pub async fn call(layer: TaskLayer, inner: S, routed: Routed) -> Result<Reply, Error> {
+    pub async fn call(layer: Arc<TaskLayer>, inner: S, routed: Routed) -> Result<Reply, Error> {
         let lost = || Error::new(Code::Internal, "the call lost its tool on the way");
         let SouthRequest::CallTool { tool, timeout, max_time, .. } = &routed.request else {
             return Err(lost());

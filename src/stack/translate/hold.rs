@@ -19,8 +19,8 @@ use crate::{
     },
 };
 
-/// What a call comes to; nothing for one that was cancelled.
-type Outcome = Result<Option<Reply>, Error>;
+/// What a call comes to.
+type Outcome = Result<Reply, Error>;
 
 /// How long the head of a request's answer is held, if not for ever: a client that takes no
 /// stream gets the one answer, and what the gateway answers itself takes no time.
@@ -47,25 +47,22 @@ fn takes_streams(headers: &HeaderMap) -> bool {
 
 /// Waits for a call, for as long as the head may be held. After that the answer is a stream in
 /// which the call's own follows.
-pub(super) async fn held<F>(mut call: F, hold: Option<Duration>) -> Outcome
+pub(super) async fn held<F>(mut call: F, hold: Duration) -> Outcome
 where
     F: Future<Output = Outcome> + Unpin + Send + 'static,
 {
-    let Some(hold) = hold else { return call.await };
     match timeout(hold, &mut call).await {
         Ok(outcome) => outcome,
-        Err(_) => Ok(Some(late(call))),
+        Err(_) => Ok(late(call)),
     }
 }
 
 fn late(call: impl Future<Output = Outcome> + Send + 'static) -> Reply {
     let events = stream::once(call).flat_map(|outcome| -> ReplyStream {
         let end = match outcome {
-            Ok(Some(Reply { content: Content::Stream(events), .. })) => return events,
-            Ok(Some(Reply { content: Content::Final(end), .. })) => Ok(end),
-            Ok(Some(Reply { content: Content::Nothing, .. }) | None) => {
-                return Box::pin(stream::empty());
-            }
+            Ok(Reply { content: Content::Stream(events), .. }) => return events,
+            Ok(Reply { content: Content::Final(end), .. }) => Ok(end),
+            Ok(Reply { content: Content::Nothing, .. }) => return Box::pin(stream::empty()),
             Err(error) => Err(error),
         };
         Box::pin(stream::once(ready(Event::End(end))))
@@ -87,7 +84,7 @@ mod tests {
     const HOLD: Duration = Duration::from_secs(10);
 
     fn reply() -> Outcome {
-        Ok(Some(Reply::result(ResultBody::own(Bytes::from_static(b"{}")))))
+        Ok(Reply::result(ResultBody::own(Bytes::from_static(b"{}"))))
     }
 
     async fn after(seconds: u64, outcome: Outcome) -> Outcome {
@@ -95,22 +92,21 @@ mod tests {
             tokio::time::sleep(Duration::from_secs(seconds)).await;
             outcome
         };
-        held(Box::pin(call), Some(HOLD)).await
+        held(Box::pin(call), HOLD).await
     }
 
     #[tokio::test(start_paused = true)]
     async fn what_comes_in_time_is_answered_as_it_is() {
-        let Ok(Some(reply)) = after(9, reply()).await else { panic!() };
+        let Ok(reply) = after(9, reply()).await else { panic!() };
         assert!(matches!(reply.content, Content::Final(Final::Result(_))));
         assert!(after(9, Err(Error::new(Code::Timeout, "t"))).await.is_err());
-        assert!(matches!(after(9, Ok(None)).await, Ok(None)));
     }
 
     #[tokio::test(start_paused = true)]
     async fn what_comes_later_follows_in_a_stream() {
         let late = async |outcome| {
             let begun = tokio::time::Instant::now();
-            let Ok(Some(reply)) = after(30, outcome).await else { panic!() };
+            let Ok(reply) = after(30, outcome).await else { panic!() };
             assert_eq!(begun.elapsed(), HOLD);
             let Content::Stream(events) = reply.content else { panic!() };
             let events: Vec<Event> = events.collect().await;
@@ -122,8 +118,8 @@ mod tests {
             late(Err(Error::new(Code::Timeout, "t"))).await[..],
             [Event::End(Err(_))]
         ));
-        // A call that was cancelled has no answer.
-        assert!(late(Ok(None)).await.is_empty());
+        // What has no answer ends without one.
+        assert!(late(Ok(Reply::nothing())).await.is_empty());
     }
 
     #[test]

@@ -122,15 +122,14 @@ impl InFlight {
         let task = tokio::runtime::Handle::current().spawn(async move {
             let call = async move {
                 match hold {
-                    Some(_) => held(Box::pin(async { call.await.map(Some) }), hold).await,
-                    None => call.await.map(Some),
+                    Some(hold) => held(Box::pin(call), hold).await,
+                    None => call.await,
                 }
             };
             let reply = tokio::select! {
                 reply = call => reply?,
-                () = cancelled(&mut self.cancelled) => None,
+                () = cancelled(&mut self.cancelled) => return Ok(None),
             };
-            let Some(reply) = reply else { return Ok(None) };
             let headers = reply.headers;
             Ok(Some(match (reply.content, keep) {
                 (Content::Stream(stream), Some(keep)) => {

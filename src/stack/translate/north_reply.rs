@@ -152,7 +152,7 @@ pub(super) async fn lite(reply: Reply, exchange: &Arc<Exchange>) -> Result<Respo
         }
     };
     note(&mut exchange.facts(), &end, NorthDialect::McpLite);
-    let parts = north::result(Vec::new(), body, NorthDialect::McpLite);
+    let parts = north::result(Vec::new(), body, NorthDialect::McpLite, b"");
     let mut response = Response::new(Body::from_parts(parts));
     response.headers_mut().insert(http_header::CONTENT_TYPE, JSON);
     for (name, value) in reply.headers {

@@ -142,6 +142,7 @@ where
             let route = parts.extensions.remove::<Route>().ok_or_else(missing)?;
             let caller = parts.extensions.remove::<Caller>().ok_or_else(missing)?;
             let exchange = parts.extensions.remove::<Arc<Exchange>>().ok_or_else(missing)?;
+            let caller = Arc::new(caller);
             let front = Front { layer, parts, caller, exchange, alone: true };
             match route {
                 Route::Mcp(surface) => front.mcp(inner, surface, body).await,
@@ -155,7 +156,7 @@ where
 pub(super) struct Front {
     pub layer: Arc<NorthboundLayer>,
     pub parts: Parts,
-    pub caller: Caller,
+    pub caller: Arc<Caller>,
     pub exchange: Arc<Exchange>,
     /// Its answer is an HTTP answer of its own, not a part of a batch's.
     pub alone: bool,
@@ -172,13 +173,15 @@ impl Front {
         match self.parts.method {
             http::Method::POST => {}
             http::Method::DELETE => return self.end_session(),
-            http::Method::GET => return self.stream_of_session(inner, surface).await,
+            http::Method::GET => {
+                return Box::pin(self.stream_of_session(inner, surface)).await;
+            }
             _ => return Err(not_allowed("POST, DELETE")),
         }
         check_content_type(&self.parts.headers)?;
         let doc = self.read(body).await?;
         if doc.root().kind() == json::Kind::Array {
-            return batch::run(self, inner, surface, &doc).await;
+            return Box::pin(batch::run(self, inner, surface, &doc)).await;
         }
         self.message(inner, surface, &doc).await
     }
@@ -213,7 +216,8 @@ impl Front {
                 } else {
                     let session = self.legacy(kind)?;
                     let (request, meta) = streamable_http_session::read_request(&method, params)?;
-                    self.detached(inner, surface, id, request, meta, session).await
+                    // It has a task of its own anyway; what a call's future holds is moved for each.
+                    Box::pin(self.detached(inner, surface, id, request, meta, session)).await
                 }
             }
             Message::Notification { method, params } => {
@@ -268,13 +272,12 @@ impl Front {
         let hold = hold_of(&request, &self.parts.headers, &self.layer.config);
         let telemetry = listens.then(|| self.layer.telemetry.clone());
         let call = self.call(surface, NorthDialect::Modern, client, request, meta)?;
-        let call = inner.call(call);
-        let reply = match hold {
-            Some(_) => held(Box::pin(async { call.await.map(Some) }), hold).await?,
-            None => Some(call.await?),
-        };
+        let call = Box::pin(inner.call(call));
         // Nothing can cancel it but its client's leaving, and then nobody is here.
-        let Some(reply) = reply else { return Ok(accepted()) };
+        let reply = match hold {
+            Some(hold) => held(call, hold).await?,
+            None => call.await?,
+        };
         let reply = match telemetry {
             Some(telemetry) => {
                 listen::tagged(reply, &id, listen::Spans { telemetry, exchange: exchange.clone() })
@@ -337,7 +340,7 @@ impl Front {
             Some(session) => {
                 let (streams, exchange, id) = (streams.clone(), exchange.clone(), id.clone());
                 let keep = move || Keep {
-                    kept: streams.open(session, caller.principal.employee),
+                    kept: streams.open(session, caller.principal.employee.clone()),
                     encoder: Encoder::new(exchange, id, dialect, active),
                     primed: version == Version::V2025_11_25,
                 };

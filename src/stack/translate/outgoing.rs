@@ -91,7 +91,7 @@ pub(super) fn write(routed: &Routed) -> Result<(Request, Hop), Error> {
         }
     };
     let user = caller
-        .as_ref()
+        .as_deref()
         .filter(|_| speech == Speech::Lite && upstream.inject_user && method == Method::CallTool);
     let capabilities = capabilities(upstream, dialect, &client, meta);
     let outbound = Outbound {

@@ -93,7 +93,7 @@ pub(super) fn park(parked: &Arc<ParkedCalls>, mut live: Live) -> Result<Final, E
     }
     let asked: Vec<Asked> = live.give_up.owed.iter().map(in_modern_terms).collect();
     let end = (Instant::now() + limits.answer).min(live.request.end);
-    let holder = Holder::new(&live.request.upstream.name, live.request.caller.as_ref());
+    let holder = Holder::new(&live.request.upstream.name, live.request.caller.as_deref());
     // The exchange ends with this answer, whatever becomes of the call.
     let exchange = live.request.exchange.clone();
     let attempt = live.request.attempt;

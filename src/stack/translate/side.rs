@@ -175,6 +175,11 @@ impl Side {
 }
 
 impl SideStreams {
+    /// Whether anything can be asked on a stream of a request's session.
+    pub(super) fn concerns(hop: &Hop) -> bool {
+        hop.session && !hop.capabilities.is_empty()
+    }
+
     /// Takes part in the stream of a request's session, which is opened where it is not. `None`:
     /// nothing can be asked there.
     pub(super) async fn enter<S>(self: &Arc<Self>, hop: &Hop, inner: &S) -> Option<SideCall>
@@ -182,14 +187,11 @@ impl SideStreams {
         S: Service<Hop, Response = Response<Body>, Error = Error> + Clone + Send + Sync + 'static,
         S::Future: Send,
     {
-        if !hop.session || hop.capabilities.is_empty() {
-            return None;
-        }
         let name = &hop.upstream.name;
         if self.none.get(name).is_some_and(|since| since.elapsed() < NONE_OFFERED) {
             return None;
         }
-        let owner = hop.caller.as_ref().filter(|_| !hop.upstream.stateless);
+        let owner = hop.caller.as_deref().filter(|_| !hop.upstream.stateless);
         let key = (Holder::new(name, owner), hop.capabilities);
         let (call, is_new) = {
             let mut place = self.sides.entry(key.clone()).or_insert_with(Side::over);

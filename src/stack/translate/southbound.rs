@@ -72,14 +72,14 @@ impl<S> Layer<S> for SouthboundLayer {
     type Service = Southbound<S>;
 
     fn layer(&self, inner: S) -> Southbound<S> {
-        Southbound { inner, layer: self.clone() }
+        Southbound { inner, layer: Arc::new(self.clone()) }
     }
 }
 
 #[derive(Clone)]
 pub struct Southbound<S> {
     inner: S,
-    layer: SouthboundLayer,
+    layer: Arc<SouthboundLayer>,
 }
 
 impl<S> Service<Routed> for Southbound<S>
@@ -116,7 +116,7 @@ pub(super) struct Request {
     pub id: u64,
     pub upstream: Arc<Upstream>,
     pub exchange: Arc<Exchange>,
-    pub caller: Option<Caller>,
+    pub caller: Option<Arc<Caller>>,
     /// How the client speaks, and what it can take beside its answer.
     pub dialect: Option<NorthDialect>,
     pub client: Client,
@@ -133,7 +133,7 @@ pub(super) struct Request {
 
 async fn exchange<S>(
     mut inner: S,
-    layer: SouthboundLayer,
+    layer: Arc<SouthboundLayer>,
     mut routed: Routed,
 ) -> Result<Reply, Error>
 where
@@ -143,14 +143,14 @@ where
     if routed.upstream.era() == Some(Era::Legacy) {
         let brought = park::take(&mut routed.request);
         if brought.goes_on() {
-            let live = park::resume(&layer.parked, routed, brought).await?;
+            let live = Box::pin(park::resume(&layer.parked, routed, brought)).await?;
             let deadline = stream::deadline(&live.request);
-            return go_on(layer.parked, live, deadline).await;
+            return Box::pin(go_on(&layer.parked, live, deadline)).await;
         }
     }
     let (request, hop) = write(&routed)?;
     if request.method == Method::Listen {
-        return listening::open(inner, request, hop).await;
+        return Box::pin(listening::open(inner, request, hop)).await;
     }
     let disagreed = match attempt(&mut inner, &layer, &routed, request, hop).await? {
         Attempted::Reply(reply) => return Ok(reply),
@@ -190,8 +190,10 @@ where
     // Dropped with the call, it tells a server of the handshake era that nobody waits.
     let mut give_up = GiveUp::new(&request, &hop, inner);
     let deadline = stream::deadline(&request);
+    // Boxed, as is all that few calls need: what a call's future holds is moved for each of them.
     if request.method.may_ask()
-        && let Some(side) = sides.enter(&hop, inner).await
+        && SideStreams::concerns(&hop)
+        && let Some(side) = Box::pin(sides.enter(&hop, inner)).await
     {
         if let Some(session) = side.session() {
             give_up.hold(session);
@@ -201,7 +203,7 @@ where
         let head = Box::pin(async move { ready.call(hop).await });
         let events = Events::awaited(head, side, request.upstream.max_response_bytes);
         let live = Live { request, events, give_up };
-        return go_on(parked.clone(), live, deadline).await.map(Attempted::Reply);
+        return Box::pin(go_on(parked, live, deadline)).await.map(Attempted::Reply);
     }
     let answered = timeout_at(deadline, async {
         let response = inner.call(hop).await?;
@@ -221,7 +223,7 @@ where
         }
         Ok(Read::Stream(first, events)) => {
             let live = Live { request, events: *events, give_up };
-            settle(parked.clone(), live, first).map(Attempted::Reply)
+            settle(parked, live, first).map(Attempted::Reply)
         }
         Err(error) => Err(failed(request, give_up, error)),
     }
@@ -229,7 +231,7 @@ where
 
 /// The rest of a call, up to the first thing that concerns its caller.
 async fn go_on(
-    parked: Arc<ParkedCalls>,
+    parked: &Arc<ParkedCalls>,
     mut live: Live,
     deadline: Instant,
 ) -> Result<Reply, Error> {
@@ -245,12 +247,12 @@ async fn go_on(
 }
 
 /// What becomes of a stream whose first is known.
-fn settle(parked: Arc<ParkedCalls>, live: Live, first: First) -> Result<Reply, Error> {
+fn settle(parked: &Arc<ParkedCalls>, live: Live, first: First) -> Result<Reply, Error> {
     match first {
         First::End(end) => ended(live.request, live.give_up, end),
-        First::Asks => park::park(&parked, live).map(plain),
+        First::Asks => park::park(parked, live).map(plain),
         First::Stream => {
-            let content = Content::Stream(stream::relay(parked, live));
+            let content = Content::Stream(stream::relay(parked.clone(), live));
             Ok(Reply { headers: smallvec::SmallVec::new(), content })
         }
     }
