@@ -194,6 +194,44 @@ async fn a_reader_that_is_slow_costs_no_memory() {
 }
 
 #[tokio::test]
+async fn of_many_notices_of_tasks_a_slow_reader_gets_the_newest() {
+    let house = House::new(StreamLimits::default());
+    let mut stream = house.open(&caller("E1", "admin"), Surface::Aggregate).unwrap();
+    let subscriber = house.notices.open.lock().streams.values().next().unwrap().clone();
+    let tells = |task: &str, bytes: usize| {
+        subscriber
+            .stands(&task.into(), format!("{{\"t\":\"{task}{}\"}}", "x".repeat(bytes)).into());
+    };
+    let mut starts = || {
+        let told = std::iter::from_fn(|| stream.next().now_or_never().flatten());
+        let params = told.map(|event| match event {
+            Event::Notification(notification) => notification.params.unwrap(),
+            _ => panic!("a notification"),
+        });
+        params.map(|params| params.slice(6..7)).collect::<Vec<_>>()
+    };
+    // What fits comes as it came.
+    for task in ["a", "b", "a"] {
+        tells(task, 10);
+    }
+    assert_eq!(starts(), ["a", "b", "a"]);
+    // Beyond that, what was overtaken goes first.
+    tells("b", 10);
+    for _ in 0..5_000 {
+        tells("a", 10);
+    }
+    let told = starts();
+    assert!(told.len() <= 1_024 && told.contains(&"b".into()), "{}", told.len());
+    // Then the oldest; one alone comes whatever its size.
+    for task in ["a", "b", "c"] {
+        tells(task, 3 << 20);
+    }
+    assert_eq!(starts(), ["c"]);
+    tells("d", 9 << 20);
+    assert_eq!(starts(), ["d"]);
+}
+
+#[tokio::test]
 async fn a_stream_holds_no_world() {
     let house = House::new(StreamLimits::default());
     house.lists("a", &["open"]);

@@ -152,27 +152,31 @@ where
     if request.method == Method::Listen {
         return Box::pin(listening::open(inner, request, hop)).await;
     }
-    let disagreed = match attempt(&mut inner, &layer, &routed, request, hop).await? {
-        Attempted::Reply(reply) => return Ok(reply),
-        Attempted::Disagreed(error) => error,
+    let error = match attempt(&mut inner, &layer, &routed, request, hop).await {
+        Ok(reply) => return Ok(reply),
+        Err(Unserved { error, disagrees: false }) => return Err(error),
+        Err(Unserved { error, .. }) => error,
     };
     // The server has not begun with the call. What it wants repeated may have changed since it
     // was listed; if it has, the call goes out once more.
-    let Some(params) = marks::anew(&mut inner, &routed).await else { return Err(disagreed) };
+    let Some(params) = marks::anew(&mut inner, &routed).await else { return Err(error) };
     let (request, mut hop) = write(&routed)?;
     marks::rewrite(&mut hop, &routed, &params);
     poll_fn(|cx| inner.poll_ready(cx)).await?;
-    match attempt(&mut inner, &layer, &routed, request, hop).await? {
-        Attempted::Reply(reply) => Ok(reply),
-        Attempted::Disagreed(error) => Err(error),
-    }
+    attempt(&mut inner, &layer, &routed, request, hop).await.map_err(|unserved| unserved.error)
 }
 
-/// How far an attempt at a request came.
-enum Attempted {
-    Reply(Reply),
-    /// The server says that arguments and headers of a call disagree; as the caller is told.
-    Disagreed(Error),
+/// Why an attempt at a request brought nothing, as the caller is told.
+struct Unserved {
+    error: Error,
+    /// The server says that the headers and arguments of a call disagree.
+    disagrees: bool,
+}
+
+impl From<Error> for Unserved {
+    fn from(error: Error) -> Self {
+        Self { error, disagrees: false }
+    }
 }
 
 async fn attempt<S>(
@@ -181,7 +185,7 @@ async fn attempt<S>(
     routed: &Routed,
     request: Request,
     hop: Hop,
-) -> Result<Attempted, Error>
+) -> Result<Reply, Unserved>
 where
     S: Service<Hop, Response = Response<Body>, Error = Error> + Clone + Send + Sync + 'static,
     S::Future: Send,
@@ -203,7 +207,7 @@ where
         let head = Box::pin(async move { ready.call(hop).await });
         let events = Events::awaited(head, side, request.upstream.max_response_bytes);
         let live = Live { request, events, give_up };
-        return Box::pin(go_on(parked, live, deadline)).await.map(Attempted::Reply);
+        return Ok(Box::pin(go_on(parked, live, deadline)).await?);
     }
     let answered = timeout_at(deadline, async {
         let response = inner.call(hop).await?;
@@ -216,16 +220,13 @@ where
     match read {
         Ok(Read::End(end)) => {
             let disagrees = marks::disagrees(routed, &end);
-            match ended(request, give_up, end) {
-                Err(error) if disagrees => Ok(Attempted::Disagreed(error)),
-                answer => answer.map(Attempted::Reply),
-            }
+            ended(request, give_up, end).map_err(|error| Unserved { error, disagrees })
         }
         Ok(Read::Stream(first, events)) => {
             let live = Live { request, events: *events, give_up };
-            settle(parked, live, first).map(Attempted::Reply)
+            Ok(settle(parked, live, first)?)
         }
-        Err(error) => Err(failed(request, give_up, error)),
+        Err(error) => Err(failed(request, give_up, error).into()),
     }
 }
 
