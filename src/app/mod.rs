@@ -6,11 +6,16 @@ mod background;
 mod build;
 mod front;
 mod jwks;
+mod kept;
 mod metadata;
 mod probes;
 mod reach;
+mod reload;
+mod world;
 
 use std::{io, sync::Arc};
+
+use tokio::sync::Notify;
 
 use crate::{
     admin::{AdminState, Build},
@@ -23,6 +28,8 @@ use crate::{
 };
 
 pub use build::StartError;
+pub use kept::Kept;
+pub use reload::PolicySource;
 
 /// A gateway that is put together and not yet running.
 pub struct App {
@@ -32,6 +39,8 @@ pub struct App {
     channels: Arc<Channels>,
     trace: TraceLayer,
     background: background::Background,
+    governed: Arc<world::Governed>,
+    reload: Option<reload::Reloader>,
     admin: Arc<AdminState>,
     probes: Arc<probes::State>,
     shutdown: Shutdown,
@@ -62,6 +71,7 @@ pub struct Running {
     workers: edge::Workers,
     admin: std::net::SocketAddr,
     control: background::Control,
+    reload: Option<reload::Running>,
     channels: Arc<Channels>,
     shutdown: Shutdown,
     engines: Engines,
@@ -81,12 +91,29 @@ impl App {
         &self.engines
     }
 
+    /// Also watches the policy files that it was started with, and applies what becomes of them.
+    #[must_use]
+    pub fn reloading(self, source: PolicySource) -> Self {
+        let reload = reload::Reloader {
+            source,
+            kept: Kept::beside(&self.config.audit.file),
+            governed: self.governed.clone(),
+            freshness: self.probes.freshness.clone(),
+            audit: self.engines.audit.clone(),
+            telemetry: self.engines.telemetry.clone(),
+            clock: self.engines.clock.clone(),
+            tls: self.tls.clone(),
+            rejected: None,
+        };
+        Self { reload: Some(reload), ..self }
+    }
+
     /// Binds the configured addresses and serves, without touching the process's signals.
     pub fn start(self) -> Result<Running, StartError> {
         let listen = self.listen();
         let listener = Listener::bind(&listen).map_err(StartError::Listen)?;
         let admin = Listener::bind(&self.listen_admin()).map_err(StartError::Admin)?;
-        self.serve(listener, admin)
+        self.serve(listener, admin, None)
     }
 
     fn listen(&self) -> ListenConfig {
@@ -97,7 +124,12 @@ impl App {
         ListenConfig::new(self.config.admin.listen)
     }
 
-    fn serve(self, listener: Listener, admin: Listener) -> Result<Running, StartError> {
+    fn serve(
+        self,
+        listener: Listener,
+        admin: Listener,
+        hangup: Option<Arc<Notify>>,
+    ) -> Result<Running, StartError> {
         let admin_address = admin.address();
         let router = Arc::new(edge::Router::new(
             self.config.upstreams.iter().map(|upstream| upstream.name.clone()),
@@ -123,11 +155,14 @@ impl App {
             .background
             .start(admin.into_std(), self.admin, self.shutdown.clone(), self.engines.clone())
             .map_err(StartError::Runtime)?;
+        let reload = self.reload.map(|reload| reload.start(hangup.unwrap_or_default()));
+        let reload = reload.transpose().map_err(StartError::Runtime)?;
         self.probes.started();
         Ok(Running {
             workers,
             admin: admin_address,
             control,
+            reload,
             channels: self.channels,
             shutdown: self.shutdown,
             engines: self.engines,
@@ -144,10 +179,12 @@ impl App {
     ) -> Result<Drained, HostError<StartError>> {
         let socket =
             std::env::temp_dir().join(format!("hangu-upgrade-{}.sock", self.config.listen.port()));
+        let hangup = self.reload.is_some().then(Arc::default);
         let host = HostConfig {
             upgrade,
             drain_delay: self.config.drain.delay,
             drain_timeout: self.config.drain.timeout,
+            hangup: hangup.clone(),
             ..HostConfig::new(socket)
         };
         let shutdown = self.shutdown.clone();
@@ -156,15 +193,15 @@ impl App {
         let drained = edge::host(host, &shutdown, move |sockets| {
             let listener = sockets.bind("listen", &listen).map_err(StartError::Listen)?;
             let admin = sockets.bind("admin", &listen_admin).map_err(StartError::Admin)?;
-            let running = self.serve(listener, admin)?;
+            let running = self.serve(listener, admin, hangup)?;
             ready(running.workers.address(), running.admin);
-            let Running { workers, control, channels, engines, .. } = running;
+            let Running { workers, control, reload, channels, engines, .. } = running;
             // The other side waits for nothing else: it cannot be gone.
-            let _ = handed.send((control, channels, engines));
+            let _ = handed.send((control, reload, channels, engines));
             Ok(vec![workers])
         })?;
-        if let Ok((control, channels, engines)) = running.recv() {
-            finish(control, &channels, &engines);
+        if let Ok((control, reload, channels, engines)) = running.recv() {
+            finish(control, reload, &channels, &engines);
         }
         Ok(drained)
     }
@@ -199,13 +236,21 @@ impl Running {
         self.workers.join();
         // It ends when the workers have.
         let _ = drain.join();
-        finish(self.control, &self.channels, &self.engines);
+        finish(self.control, self.reload, &self.channels, &self.engines);
     }
 }
 
 /// The end after the last call: servers that are processes end, the log is closed, what is known
 /// of traces goes out.
-fn finish(control: background::Control, channels: &Channels, engines: &Engines) {
+fn finish(
+    control: background::Control,
+    reload: Option<reload::Running>,
+    channels: &Channels,
+    engines: &Engines,
+) {
+    if let Some(reload) = reload {
+        reload.stop();
+    }
     control.stop();
     channels.stop();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();

@@ -102,6 +102,8 @@ codes! {
     IgnoredFile = "P111",
     /// A condition on an argument that a tool under the rule does not have.
     ArgumentMissing = "P112",
+    /// A file in shadow of which nothing was ever enforced.
+    ShadowOfNothing = "P120",
 }
 
 impl FaultCode {

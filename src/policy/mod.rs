@@ -35,9 +35,9 @@ pub use document::{
 };
 pub use explain::{Explanation, Told, Verdict};
 pub use glob::ItemGlob;
-pub use library::Library;
+pub use library::{Enforced, HeldFile, Library};
 pub use lint::{KnownCaller, Surroundings};
-pub use load::Loaded;
+pub use load::{Glance, Loaded};
 pub use predicate::{Pointer, Predicate, Scalar, Test};
 pub use set::Set;
 pub use shipped::shipped;

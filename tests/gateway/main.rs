@@ -32,6 +32,7 @@ mod param_headers;
 mod process_support;
 mod questions;
 mod rate_limit;
+mod reload;
 mod resume;
 mod schema_passthrough;
 mod sessions;

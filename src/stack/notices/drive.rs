@@ -238,7 +238,8 @@ where
             let world = self.worlds.current();
             let upstream = self.upstream.name.as_str();
             self.feeds.updated(&self.key, &own, |caller| {
-                world.view_of(caller).permit_uri(upstream, &own).is_ok()
+                let view = world.view_by_now(caller);
+                view.is_some_and(|view| view.permit_uri(upstream, &own).is_ok())
             });
         }
         true
