@@ -288,7 +288,8 @@ fn a_hangup_loads_at_once_and_says_what_needs_a_restart() {
     put(gateway.home(), "platform.yaml", &rules("second", "*/other"));
     gateway.signal(1);
     gateway.wait_for_log("it needs a restart");
-    assert!(said(&gateway.log())["policies"].as_str().unwrap().ends_with(" applied"));
+    // At once, unless the folder was faster.
+    assert_eq!(counted(&gateway, "applied"), 1);
     assert_eq!(lists(&gateway), ["other"]);
 }
 

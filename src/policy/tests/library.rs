@@ -121,7 +121,7 @@ fn what_another_library_enforced_decides_a_file_in_shadow() {
     library.remember(vec![shadow("wiki/*")]);
     let (policies, faults) = library.compile(vec![file("tools.yaml", TOOLS), shadow("wiki/*")]);
     let told: Vec<_> = faults.iter().map(|fault| (fault.code, fault.at.line)).collect();
-    assert_eq!(told, [(FaultCode::ShadowOfNothing, 4)]);
+    assert_eq!(told, [(FaultCode::ShadowOfNothing, 5)]);
     assert!(sees(&policies.unwrap(), 1).is_empty());
 }
 
