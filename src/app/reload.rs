@@ -151,7 +151,7 @@ impl Reloader {
 
     /// Reads what changed and puts it in force, or tells what is wrong with it.
     ///
-    /// `called`: somebody says that they changed, so that the outcome is told in any case.
+    /// `called`: somebody asked for it, and is told the outcome in any case.
     fn reload(&mut self, folder: &Path, called: bool, told: &mut HashSet<String>) -> Outcome {
         let library = &mut self.source.library;
         let before = library.enforced();
@@ -266,13 +266,13 @@ impl Watching {
                 () = hangup.notified() => self.hangup(),
                 () = changed.notified() => {
                     settled(&changed, hangup).await;
-                    self.look(true);
+                    self.look(false);
                 }
                 () = tokio::time::sleep(pause), if has_files => {
                     let now = self.glance();
                     let moved = now != self.seen;
                     if moved || self.again {
-                        self.look(moved);
+                        self.look(false);
                         self.again = moved;
                     }
                 }
@@ -284,7 +284,7 @@ impl Watching {
         self.folder.as_deref().map(Glance::at)
     }
 
-    /// Loads the files; `called` where somebody says that they changed.
+    /// Loads the files; `called` where somebody asked for it.
     fn look(&mut self, called: bool) -> Option<Outcome> {
         let folder = self.folder.clone()?;
         // Before they are read: what changes meanwhile is looked at again.
@@ -295,10 +295,12 @@ impl Watching {
         self.again = now != self.seen;
         self.seen = now;
         let outcome = self.reloader.reload(&folder, called, &mut self.told);
-        if !matches!(outcome, Outcome::Rejected(_)) && self.reloader.freshness.fresh() {
+        let repaired = !matches!(outcome, Outcome::Rejected(_)) && self.reloader.freshness.fresh();
+        if repaired {
             tracing::info!("The policy files have no faults any more");
         }
-        if called && matches!(outcome, Outcome::Unchanged) {
+        // One change may be told several times.
+        if (called || repaired) && matches!(outcome, Outcome::Unchanged) {
             self.reloader.telemetry.metrics().policy_reload(Reload::Unchanged);
         }
         Some(outcome)
