@@ -188,6 +188,8 @@ fn caller() -> Caller {
         names_employees: false,
         catalog_roles: Roles::default(),
         address: IpAddr::V4(Ipv4Addr::LOCALHOST),
+        policies: 0,
+        granted: None,
         missing_scopes: None,
     }
 }

@@ -69,6 +69,8 @@ pub fn caller() -> Caller {
         names_employees: true,
         catalog_roles: roles(),
         address: Ipv4Addr::LOCALHOST.into(),
+        policies: 0,
+        granted: None,
         missing_scopes: None,
     }
 }
@@ -298,8 +300,11 @@ pub fn engines(tools: usize, rules: usize) -> Engines {
     let engines = app.engines().clone();
     let catalog = Arc::new(catalog(&[SERVER, PROVIDER], tools));
     let rules = Arc::new(bind(&policies, &catalog));
-    engines.limiter.bind(limited(&catalog, &rules));
-    engines.worlds.replace(World::new(catalog, rules));
+    let before = engines.worlds.current();
+    before.limiter.bind(limited(&catalog, &rules));
+    let (directory, limiter) = (before.directory.clone(), before.limiter.clone());
+    let world = World::new(catalog, rules).with(before.policies(), directory, limiter);
+    engines.worlds.replace(world);
     for upstream in engines.upstreams.iter() {
         let is_lite = upstream.name.as_str() == PROVIDER;
         let era = if is_lite { Era::Lite } else { Era::Modern(Version::LATEST) };

@@ -50,6 +50,19 @@ pub struct Check {
     pub ok: bool,
     /// A word for the state: `loaded`, `stale`, `draining`, …
     pub state: Cow<'static, str>,
+    #[serde(flatten)]
+    pub stale: Option<Stale>,
+}
+
+/// What is in force is older than what was meant to be.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Stale {
+    /// When that began: RFC 3339, in UTC.
+    pub since: String,
+    /// What is wrong with what was meant to be.
+    pub faults: usize,
+    /// What is in force.
+    pub revision: String,
 }
 
 /// How an upstream is doing.

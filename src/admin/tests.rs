@@ -29,11 +29,12 @@ impl Probes for Switches {
     fn checks(&self) -> Vec<Check> {
         let draining = self.draining.load(Ordering::Relaxed);
         vec![
-            Check { name: "policy", ok: true, state: "stale".into() },
+            Check { name: "policy", ok: true, state: "stale".into(), stale: None },
             Check {
                 name: "drain",
                 ok: !draining,
                 state: if draining { "draining" } else { "no" }.into(),
+                stale: None,
             },
         ]
     }

@@ -135,7 +135,7 @@ impl Background {
         tasks.spawn(async move {
             loop {
                 tokio::time::sleep(SWEEP).await;
-                swept.limiter.sweep();
+                swept.worlds.current().limiter.sweep();
                 swept.replays.sweep();
                 swept.client_sessions.sweep(swept.clock.now_ms());
                 swept.client_states.sweep(swept.clock.now_ms());

@@ -4,14 +4,15 @@ use std::{collections::HashSet, sync::Arc, time::Duration};
 
 use secrecy::SecretBox;
 
-use super::{App, Options, StartError, background::Background, build_info, probes, reach};
+use super::{
+    App, Options, StartError, background::Background, build_info, probes, reach, world::Governed,
+};
 use crate::{
     admin::AdminState,
     audit::{self, Audit, Keys, Observer},
     channel::Channels,
     clock::Clock,
     config::{self, Config},
-    discovery::OnChange,
     edge::{self, GuardConfig, GuardLayer, ServerConfig, Shutdown, TrustedProxies},
     idempotency::{Bodies, Replays, Settings},
     identity::{
@@ -19,15 +20,12 @@ use crate::{
         cursor::{self, Cursors},
         seal::Sealer,
         session::{self, Sessions as ClientSessions},
-        sso::{Directory, DirectoryEntry},
         state::{self, States},
         task::{self, TaskIds},
     },
-    json,
-    limit::{self, LimitSpec, Limiter},
-    mcp::Family,
-    policy::{LimitKey, LimitKind, LimitRule, Policies, Scope, Subject},
-    registry::{Catalog, Item, Registry},
+    limit::{self, LimitFault, LimitSpec},
+    policy::Policies,
+    registry::Registry,
     stack::{
         Engines,
         asked::Asked,
@@ -37,7 +35,7 @@ use crate::{
         parked::{ParkedCalls, QuestionLimits},
         respond::ToolsCallErrors,
         session::Sessions,
-        stage::{ListConfig, World, Worlds},
+        stage::ListConfig,
         trace::{Closer, TraceLayer},
         translate::{Cancels, ResumeLimits, Streams, northbound::NorthboundConfig},
     },
@@ -47,7 +45,7 @@ use crate::{
 };
 
 /// How deep a request's JSON may nest.
-const MAX_DEPTH: usize = 128;
+pub(super) const MAX_DEPTH: usize = 128;
 
 pub(super) fn app(
     config: Config,
@@ -76,8 +74,9 @@ pub(super) fn app(
     let upstreams = reach::upstreams(&config, &transport, &channels)?;
     let names = upstreams.iter().map(|upstream| upstream.name.clone());
     let registry = Arc::new(Registry::naming(config.names, names));
-    let limiter = Arc::new(limiter(&config, &policies)?);
-    let worlds = Arc::new(Worlds::new(world(&registry, &policies)));
+    let governed =
+        Arc::new(Governed::new(registry.clone(), policies, own_limits(&config)).map_err(limits)?);
+    let worlds = governed.worlds.clone();
     let client_sessions =
         Arc::new(ClientSessions::new(sealer(options, session::PURPOSE)?, config.sessions.ttl));
     let questions = QuestionLimits {
@@ -96,7 +95,6 @@ pub(super) fn app(
         }),
         issuers: Arc::new(issuers),
         callers: Arc::new(callers(&config)?),
-        directory: Arc::new(directory(&policies)),
         client_sessions,
         states: Arc::new(States::new(sealer(options, state::PURPOSE)?, config.questions.answer)),
         tasks: Arc::new(TaskIds::new(sealer(options, task::PURPOSE)?)),
@@ -107,7 +105,6 @@ pub(super) fn app(
         sides: Arc::default(),
         worlds: worlds.clone(),
         upstreams: upstreams.clone(),
-        limiter: limiter.clone(),
         replays,
         audit: audit.clone(),
         keys: keys.clone(),
@@ -147,7 +144,8 @@ pub(super) fn app(
     let shutdown = Shutdown::new();
     let probes = Arc::new(probes::State {
         started: false.into(),
-        worlds: worlds.clone(),
+        worlds,
+        freshness: Arc::default(),
         upstreams: upstreams.clone(),
         audit: audit.clone(),
         store: store.as_ref().map(Store::health),
@@ -160,7 +158,7 @@ pub(super) fn app(
     let tls = tls.transpose()?;
     let background = Background {
         transport: transport.clone(),
-        on_change: on_change(registry.clone(), policies, worlds, limiter),
+        on_change: governed.clone().on_change(),
         registry,
         closing: closing.clone(),
         polls: config.upstreams.iter().map(|upstream| upstream.poll).collect(),
@@ -180,6 +178,8 @@ pub(super) fn app(
         channels,
         trace,
         background,
+        governed,
+        reload: None,
         admin,
         probes,
         shutdown,
@@ -261,17 +261,6 @@ fn callers(config: &Config) -> Result<Callers, StartError> {
         .map_err(|fault| StartError::Callers(fault.to_string()))
 }
 
-fn directory(policies: &Policies) -> Directory {
-    Directory::new(policies.directory().employees.iter().map(|(id, employee)| {
-        let entry = DirectoryEntry {
-            tenant: employee.tenant.clone(),
-            roles: employee.roles.clone(),
-            teams: employee.teams.iter().map(|team| team.as_str().into()).collect(),
-        };
-        (id.clone(), entry)
-    }))
-}
-
 pub(super) fn to_usize(bytes: u64) -> usize {
     usize::try_from(bytes).unwrap_or(usize::MAX)
 }
@@ -313,9 +302,8 @@ fn replay_settings(config: &Config) -> Settings {
     }
 }
 
-// === Limits ===
-
-fn limiter(config: &Config, policies: &Policies) -> Result<Limiter, StartError> {
+/// The limits that the configuration sets, beside those of policy files.
+fn own_limits(config: &Config) -> Vec<LimitSpec> {
     let slots = config.upstreams.iter().map(|upstream| LimitSpec {
         id: format!("{}.max_concurrency", upstream.name).into(),
         tenant: None,
@@ -333,117 +321,11 @@ fn limiter(config: &Config, policies: &Policies) -> Result<Limiter, StartError> 
             wait: upstream.timeout,
         }),
     });
-    let rules = policies.limits().flat_map(|rule| specs(rule));
-    Limiter::new(slots.chain(rules).collect())
-        .map_err(|fault| StartError::Limits(fault.to_string()))
+    slots.collect()
 }
 
-/// A limit of a platform file may name several tenants: each has its own.
-fn specs(rule: &LimitRule) -> Vec<LimitSpec> {
-    let tenants = match (&rule.scope, &rule.tenants) {
-        (Scope::Tenant(tenant), _) => vec![Some(tenant.clone())],
-        (Scope::Platform, Some(tenants)) => {
-            tenants.iter().map(|tenant| Some(tenant.value.clone())).collect()
-        }
-        (Scope::Platform, None) => vec![None],
-    };
-    let spec = |tenant| LimitSpec {
-        id: rule.id.clone(),
-        tenant,
-        per: rule.per.iter().copied().map(dimension).collect(),
-        upstreams: rule.upstreams.iter().flatten().map(|upstream| upstream.value.clone()).collect(),
-        tools: rule.tools.iter().flatten().map(|glob| glob.as_str().into()).collect(),
-        risks: rule.risk.iter().flat_map(|risks| risks.iter()).collect(),
-        kind: match rule.kind {
-            LimitKind::Rate { count, period, burst } => {
-                limit::Kind::Rate(limit::Rate { count, period, burst })
-            }
-            LimitKind::Concurrency { slots, queue, wait } => {
-                limit::Kind::Concurrency(limit::Concurrency { slots, queue, wait })
-            }
-        },
-    };
-    tenants.into_iter().map(spec).collect()
-}
-
-fn dimension(key: LimitKey) -> limit::Dimension {
-    match key {
-        LimitKey::Tenant => limit::Dimension::Tenant,
-        LimitKey::Caller => limit::Dimension::Caller,
-        LimitKey::Principal => limit::Dimension::Principal,
-        LimitKey::Tool => limit::Dimension::Tool,
-        LimitKey::Upstream => limit::Dimension::Upstream,
-        LimitKey::Risk => limit::Dimension::Risk,
-        LimitKey::Address => limit::Dimension::Address,
-    }
-}
-
-// === The world ===
-
-fn world(registry: &Registry, policies: &Policies) -> World {
-    let catalog = Arc::new(registry.catalog());
-    // In the order of the catalog's indices.
-    let tools = catalog.tools().iter().map(|t| Subject::tool(t.upstream.as_str(), t.name()));
-    let items = catalog.items().iter().map(|item| subject(item));
-    let subjects: Vec<Subject<'_>> = tools.chain(items).collect();
-    let rules = Arc::new(policies.bind(&subjects));
-    // Here, where nobody waits for it, and not on the core of the first call.
-    rules.prepare();
-    if policies.has_conditions() {
-        tell_misfits(&catalog, policies);
-    }
-    World::new(catalog, rules)
-}
-
-fn subject(item: &Item) -> Subject<'_> {
-    let upstream = item.upstream.as_str();
-    match item.family {
-        Family::Tools => Subject::tool(upstream, &item.own),
-        Family::Prompts => Subject::prompt(upstream, &item.own),
-        Family::Resources | Family::Templates => Subject::resource(upstream, &item.own),
-    }
-}
-
-/// Conditions on arguments that a tool does not have will never hold, or always: an operator
-/// should know.
-fn tell_misfits(catalog: &Catalog, policies: &Policies) {
-    let limits = json::Limits { depth: MAX_DEPTH, duplicates: json::Duplicates::Allow, outline: 2 };
-    let tools = catalog.tools().iter().filter_map(|tool| {
-        Some((tool, json::Doc::parse(tool.definition.raw.clone(), &limits).ok()?))
-    });
-    let tools: Vec<_> = tools.collect();
-    let tools = tools.iter().filter_map(|(tool, doc)| {
-        let subject = Subject::tool(tool.upstream.as_str(), tool.name());
-        Some((subject, doc.root().get("inputSchema")?))
-    });
-    for fault in policies.check_arguments(tools) {
-        tracing::warn!(fault.code = %fault.code, "{}: {}", fault.at, fault.message);
-    }
-}
-
-/// A changed catalog is bound to the rules aside and swapped in whole.
-fn on_change(
-    registry: Arc<Registry>,
-    policies: Policies,
-    worlds: Arc<Worlds>,
-    limiter: Arc<Limiter>,
-) -> OnChange {
-    let told = parking_lot::Mutex::new(HashSet::new());
-    Arc::new(move || {
-        let world = world(&registry, &policies);
-        for name in world.catalog.left_out() {
-            // Once, and not with each change of something else.
-            if told.lock().insert(name.clone()) {
-                tracing::warn!("the aggregate leaves out {name}");
-            }
-        }
-        limiter.bind(world.catalog.tools().iter().map(|tool| limit::Tool {
-            name: &tool.qualified,
-            upstream: tool.upstream.as_str(),
-            risk: policies.item(Subject::tool(tool.upstream.as_str(), tool.name())).risk,
-        }));
-        worlds.replace(world);
-    })
+fn limits(fault: LimitFault) -> StartError {
+    StartError::Limits(fault.to_string())
 }
 
 // === The edge ===

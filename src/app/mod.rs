@@ -6,12 +6,17 @@ mod background;
 mod build;
 mod front;
 mod jwks;
+mod kept;
 mod metadata;
 mod probes;
 mod reach;
+mod reload;
 mod start_error;
+mod world;
 
 use std::{io, sync::Arc};
+
+use tokio::sync::Notify;
 
 use crate::{
     admin::{AdminState, Build},
@@ -24,6 +29,8 @@ use crate::{
     upstream::Transport,
 };
 
+pub use kept::Kept;
+pub use reload::PolicySource;
 pub use start_error::StartError;
 
 /// A gateway that is put together and not yet running.
@@ -34,6 +41,8 @@ pub struct App {
     channels: Arc<Channels>,
     trace: TraceLayer,
     background: background::Background,
+    governed: Arc<world::Governed>,
+    reload: Option<reload::Reloader>,
     admin: Arc<AdminState>,
     probes: Arc<probes::State>,
     shutdown: Shutdown,
@@ -65,6 +74,7 @@ pub struct Running {
     workers: edge::Workers,
     admin: std::net::SocketAddr,
     control: background::Control,
+    reload: Option<reload::Running>,
     channels: Arc<Channels>,
     shutdown: Shutdown,
     engines: Engines,
@@ -85,12 +95,29 @@ impl App {
         &self.engines
     }
 
+    /// Also watches the policy files that it was started with, and applies what becomes of them.
+    #[must_use]
+    pub fn reloading(self, source: PolicySource) -> Self {
+        let reload = reload::Reloader {
+            source,
+            kept: Kept::beside(&self.config.audit.file),
+            governed: self.governed.clone(),
+            freshness: self.probes.freshness.clone(),
+            audit: self.engines.audit.clone(),
+            telemetry: self.engines.telemetry.clone(),
+            clock: self.engines.clock.clone(),
+            tls: self.tls.clone(),
+            rejected: None,
+        };
+        Self { reload: Some(reload), ..self }
+    }
+
     /// Binds the configured addresses and serves, without touching the process's signals.
     pub fn start(self) -> Result<Running, StartError> {
         let listen = self.listen();
         let listener = Listener::bind(&listen).map_err(StartError::Listen)?;
         let admin = Listener::bind(&self.listen_admin()).map_err(StartError::Admin)?;
-        self.serve(listener, admin)
+        self.serve(listener, admin, None)
     }
 
     fn listen(&self) -> ListenConfig {
@@ -101,7 +128,12 @@ impl App {
         ListenConfig::new(self.config.admin.listen)
     }
 
-    fn serve(self, listener: Listener, admin: Listener) -> Result<Running, StartError> {
+    fn serve(
+        self,
+        listener: Listener,
+        admin: Listener,
+        hangup: Option<Arc<Notify>>,
+    ) -> Result<Running, StartError> {
         let admin_address = admin.address();
         let router = Arc::new(edge::Router::new(
             self.config.upstreams.iter().map(|upstream| upstream.name.clone()),
@@ -127,11 +159,14 @@ impl App {
             .background
             .start(admin.into_std(), self.admin, self.shutdown.clone(), self.engines.clone())
             .map_err(StartError::Runtime)?;
+        let reload = self.reload.map(|reload| reload.start(hangup.unwrap_or_default()));
+        let reload = reload.transpose().map_err(StartError::Runtime)?;
         self.probes.started();
         Ok(Running {
             workers,
             admin: admin_address,
             control,
+            reload,
             channels: self.channels,
             shutdown: self.shutdown,
             engines: self.engines,
@@ -149,10 +184,12 @@ impl App {
     ) -> Result<Drained, HostError<StartError>> {
         let socket =
             std::env::temp_dir().join(format!("hangu-upgrade-{}.sock", self.config.listen.port()));
+        let hangup = self.reload.is_some().then(Arc::default);
         let host = HostConfig {
             upgrade,
             drain_delay: self.config.drain.delay,
             drain_timeout: self.config.drain.timeout,
+            hangup: hangup.clone(),
             ..HostConfig::new(socket)
         };
         let shutdown = self.shutdown.clone();
@@ -161,15 +198,15 @@ impl App {
         let drained = edge::host(host, &shutdown, move |sockets| {
             let listener = sockets.bind("listen", &listen).map_err(StartError::Listen)?;
             let admin = sockets.bind("admin", &listen_admin).map_err(StartError::Admin)?;
-            let running = self.serve(listener, admin)?;
+            let running = self.serve(listener, admin, hangup)?;
             ready(running.workers.address(), running.admin);
-            let Running { workers, control, channels, engines, store, .. } = running;
+            let Running { workers, control, reload, channels, engines, store, .. } = running;
             // The other side waits for nothing else: it cannot be gone.
-            let _ = handed.send((control, channels, engines, store));
+            let _ = handed.send((control, reload, channels, engines, store));
             Ok(vec![workers])
         })?;
-        if let Ok((control, channels, engines, store)) = running.recv() {
-            finish(control, &channels, &engines, store);
+        if let Ok((control, reload, channels, engines, store)) = running.recv() {
+            finish(control, reload, &channels, &engines, store);
         }
         Ok(drained)
     }
@@ -204,7 +241,7 @@ impl Running {
         self.workers.join();
         // It ends when the workers have.
         let _ = drain.join();
-        finish(self.control, &self.channels, &self.engines, self.store);
+        finish(self.control, self.reload, &self.channels, &self.engines, self.store);
     }
 }
 
@@ -212,10 +249,14 @@ impl Running {
 /// known of traces goes out.
 fn finish(
     control: background::Control,
+    reload: Option<reload::Running>,
     channels: &Channels,
     engines: &Engines,
     store: Option<Store>,
 ) {
+    if let Some(reload) = reload {
+        reload.stop();
+    }
     control.stop();
     channels.stop();
     if let Some(store) = store {

@@ -5,8 +5,9 @@ use std::sync::{
     atomic::{AtomicBool, Ordering},
 };
 
+use super::reload::Freshness;
 use crate::{
-    admin::{Check, Probes, UpstreamHealth},
+    admin::{Check, Probes, Stale, UpstreamHealth},
     audit::Audit,
     edge::{Phase, Shutdown},
     registry::Listing,
@@ -18,6 +19,7 @@ use crate::{
 pub(super) struct State {
     pub started: AtomicBool,
     pub worlds: Arc<Worlds>,
+    pub freshness: Arc<Freshness>,
     pub upstreams: Upstreams,
     pub audit: Arc<Audit>,
     /// `None`: in memory.
@@ -49,15 +51,30 @@ impl Probes for State {
             name,
             ok,
             state: if ok { good } else { bad }.into(),
+            stale: None,
         };
         let running = self.shutdown.phase() == Phase::Running;
         let revision = self.worlds.current().rules.revision().to_string();
         vec![
             check("config", true, "loaded", ""),
-            Check { name: "policy", ok: true, state: format!("revision {revision}").into() },
+            // What is in force serves as well as before: stale is no reason to be sent nothing.
+            match self.freshness.stale() {
+                None => Check {
+                    name: "policy",
+                    ok: true,
+                    state: format!("revision {revision}").into(),
+                    stale: None,
+                },
+                Some((since, faults)) => Check {
+                    name: "policy",
+                    ok: true,
+                    state: "stale".into(),
+                    stale: Some(Stale { since, faults, revision }),
+                },
+            },
             check("audit", self.audit.is_writable(), "writable", "failing"),
             // Without it calls without a key go on.
-            Check { name: "store", ok: true, state: self.store_state().into() },
+            Check { name: "store", ok: true, state: self.store_state().into(), stale: None },
             check("accepting", running, "accepting", "draining"),
         ]
     }

@@ -175,6 +175,16 @@ impl Audit {
         settled(waiter)
     }
 
+    /// Notes that policies of this revision are in force from now on; or, with faults, that they
+    /// still are, because newer ones were rejected.
+    pub fn policy(&self, revision: &str, faults: usize, now_ms: u64) {
+        SCRATCH.with_borrow_mut(|line| {
+            line.clear();
+            let layout = self.writer.policy(revision, faults, now_ms, line);
+            self.queue.push(line, layout);
+        });
+    }
+
     /// Ends when everything queued so far is on disk.
     pub fn flush(&self) -> impl Future<Output = Result<(), AuditError>> + Send + 'static {
         settled(self.queue.request(Request::Flush))

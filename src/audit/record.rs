@@ -31,6 +31,10 @@ pub enum Event {
     Stop,
     /// Records before this one are missing or torn.
     Gap,
+    /// Other policies are in force from here on.
+    PolicyApplied,
+    /// Policy files changed and have faults: what was in force stays.
+    PolicyRejected,
 }
 
 /// A record to be made from what is known of an exchange.
@@ -91,6 +95,8 @@ impl Event {
             Event::Start => "start",
             Event::Stop => "stop",
             Event::Gap => "gap",
+            Event::PolicyApplied => "policy_applied",
+            Event::PolicyRejected => "policy_rejected",
         }
     }
 }
@@ -181,6 +187,25 @@ impl Writer {
         if let Some(torn) = gap.map(|gap| gap.torn).filter(|torn| *torn > 0) {
             object.number(key!("torn"), torn);
         }
+        object.time(key!("ts"), ms);
+        object.close();
+        Layout { chain_at, seq_at }
+    }
+
+    /// Appends a record of a change of policies: of the revision that is in force after it, and
+    /// of how many faults a rejected one had.
+    pub fn policy(&self, revision: &str, faults: usize, ms: u64, out: &mut Vec<u8>) -> Layout {
+        let event = if faults == 0 { Event::PolicyApplied } else { Event::PolicyRejected };
+        let mut object = Object::open(out);
+        let chain_at = object.mark();
+        object.text(key!("event"), Some(event.as_str()));
+        if faults > 0 {
+            object.number(key!("faults"), faults as u64);
+        }
+        object.uuid(key!("id"), Some(ids::uuid_v7(ms)));
+        object.text(key!("instance"), Some(&self.instance));
+        object.text(key!("revision"), Some(revision));
+        let seq_at = object.mark();
         object.time(key!("ts"), ms);
         object.close();
         Layout { chain_at, seq_at }

@@ -10,9 +10,10 @@ use super::{
     tell::{CommandError, Ending},
 };
 use crate::{
+    app::{Kept, PolicySource},
     config::{self, Config, Loaded},
-    fault::{Faults, Format, Report},
-    policy::{KnownCaller, Policies, Surroundings},
+    fault::{FaultCode, Faults, Format, Report, Span},
+    policy::{KnownCaller, Library, Policies, Surroundings},
     yaml::Env,
 };
 
@@ -43,6 +44,8 @@ pub fn run(args: &Args, out: &mut dyn Write) -> Result<Ending, CommandError> {
 pub struct Checked {
     /// Configuration and policies: there unless the report has an error.
     pub accepted: Option<(Config, Policies)>,
+    /// How the policies were read, to read them again.
+    pub source: PolicySource,
     pub report: Report,
 }
 
@@ -62,24 +65,48 @@ pub fn check_with(
 }
 
 fn check_beside(file: &Path, catalog: &Catalog, env: Env<'_>) -> Checked {
+    // Before it is read in earnest: a change in between is none that was taken over.
+    let text = std::fs::read_to_string(file).unwrap_or_default();
     let mut loaded = Config::look(file, env);
     let mut faults = Faults::new();
     faults.extend(std::mem::take(&mut loaded.faults));
     let mut files = 1;
     let mut policies = Some(Policies::none());
+    let mut library = Library::default();
     if let Some(folder) = &loaded.policies {
-        let looked = Policies::look(folder);
+        // A file in shadow is decided by what the last process enforced of it.
+        let kept = loaded.config.as_ref().map(|config| Kept::beside(&config.audit.file));
+        let enforced = kept.as_ref().map_or(Ok(Vec::new()), Kept::enforced);
+        let unreadable = enforced.map(|enforced| library.remember(enforced)).err();
+        let looked = library.look(folder);
         files += looked.files;
         faults.extend(looked.faults);
         policies = looked.policies;
+        if let (Some(kept), Some(error)) = (kept, unreadable)
+            && policies.as_ref().is_some_and(Policies::has_shadow)
+        {
+            let message = format!(
+                "files in shadow are decided by what was last enforced of them, and that cannot \
+                 be read: {error}"
+            );
+            let at = Span::file(kept.folder().display().to_string());
+            faults.add(FaultCode::Unreadable, &at, message);
+        }
     }
+    let surroundings = surroundings(&loaded);
     if let Some(policies) = &policies {
         // With an error in the configuration its callers and upstreams may be missing.
-        faults.extend(policies.lint(surroundings(&loaded).as_ref()));
+        faults.extend(policies.lint(surroundings.as_ref()));
         faults.extend(catalog.check_arguments(policies));
     }
+    let source = PolicySource {
+        folder: loaded.policies.clone(),
+        library,
+        surroundings,
+        config: (file.to_owned(), text),
+    };
     let accepted = loaded.config.zip(policies).filter(|_| !faults.has_errors());
-    Checked { accepted, report: Report { faults: faults.into_sorted(), files } }
+    Checked { accepted, source, report: Report { faults: faults.into_sorted(), files } }
 }
 
 /// Looks at a policy folder alone.

@@ -46,8 +46,14 @@ impl Serve {
         let revision = policies.revision().clone();
         let names: Vec<String> =
             config.upstreams.iter().map(|upstream| upstream.name.to_string()).collect();
+        if policies.has_shadow() {
+            tracing::warn!(
+                "Policy mode shadow: some files are only looked at, and what was last enforced of \
+                 them decides"
+            );
+        }
         let app = match App::new(config, policies, &Options::default()) {
-            Ok(app) => app,
+            Ok(app) => app.reloading(checked.source),
             Err(error) => return super::fail(error),
         };
         let upgrade = self.upgrade;

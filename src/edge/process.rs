@@ -24,7 +24,7 @@ use pingora::{
 };
 use tokio::{
     signal::unix::{Signal, SignalKind, signal},
-    sync::{broadcast, watch},
+    sync::{Notify, broadcast, watch},
 };
 
 use super::{
@@ -44,6 +44,8 @@ pub struct HostConfig {
     pub drain_delay: Duration,
     /// For the calls under way then. Default 30 s.
     pub drain_timeout: Duration,
+    /// Is told of each SIGHUP. Default nobody.
+    pub hangup: Option<Arc<Notify>>,
 }
 
 impl HostConfig {
@@ -53,6 +55,7 @@ impl HostConfig {
             upgrade_socket: upgrade_socket.into(),
             drain_delay: Duration::ZERO,
             drain_timeout: Duration::from_secs(30),
+            hangup: None,
         }
     }
 }
@@ -248,10 +251,10 @@ impl<E: fmt::Display + Send + 'static> ShutdownSignalWatch for Signals<E> {
                 _ = term.recv() => break,
                 _ = int.recv() => break,
                 // By default it would end the process, and whoever sends it wants anything but.
-                _ = hangup.recv() => tracing::warn!(
-                    "SIGHUP: reloading is not part of this version. A new process with \
-                     `serve --upgrade` takes a changed configuration over."
-                ),
+                _ = hangup.recv() => match &state.config.hangup {
+                    Some(told) => told.notify_one(),
+                    None => tracing::warn!("SIGHUP: nothing here could be loaded anew."),
+                },
                 _ = quit.recv() => {
                     if someone_waits(&state.config.upgrade_socket) {
                         tracing::info!("The sockets go to the next process; this one drains.");

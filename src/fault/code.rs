@@ -104,6 +104,8 @@ codes! {
     ArgumentMissing = "P112",
     /// A staged rule is open to a team that nobody is in.
     TeamWithoutMember = "P113",
+    /// A file in shadow of which nothing was ever enforced.
+    ShadowOfNothing = "P120",
 }
 
 impl FaultCode {

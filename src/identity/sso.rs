@@ -137,7 +137,10 @@ impl Directory {
 
     /// The employee that a trusted caller of `tenant` named. Unknown ones are legal; they have
     /// no roles.
-    fn named(&self, id: &[u8], tenant: &TenantId) -> Result<Principal, PrincipalFault> {
+    ///
+    /// # Errors
+    /// The name is none, or one of another tenant's employee.
+    pub fn named(&self, id: &[u8], tenant: &TenantId) -> Result<Principal, PrincipalFault> {
         let id = std::str::from_utf8(id).map_err(|_| PrincipalFault::Malformed)?;
         let (employee, roles) = match self.employees.get(id) {
             Some(Known { id, entry }) if entry.tenant == *tenant => {
@@ -153,7 +156,10 @@ impl Directory {
     }
 
     /// A fixed employee is one of the caller's tenant too.
-    fn check_tenant(&self, id: &EmployeeId, tenant: &TenantId) -> Result<(), PrincipalFault> {
+    ///
+    /// # Errors
+    /// The directory has him in another one.
+    pub fn check_tenant(&self, id: &EmployeeId, tenant: &TenantId) -> Result<(), PrincipalFault> {
         match self.get(id.as_str()) {
             Some(entry) if entry.tenant != *tenant => Err(PrincipalFault::OtherTenant(id.clone())),
             _ => Ok(()),

@@ -9,7 +9,6 @@ mod keys;
 
 use std::{sync::Arc, time::Duration};
 
-use bytes::Bytes;
 use jsonwebtoken::{Algorithm, DecodingKey, Validation};
 use moka::sync::Cache;
 use sha2::{Digest, Sha256};
@@ -18,7 +17,7 @@ pub use claims::{ClaimPath, Claims};
 pub use keys::{KeySet, KeySource};
 
 use super::api_key::{CallerEntry, Identity};
-use crate::model::caller::{Auth, CallerId, EmployeeId, Principal, Role, Roles, TenantId};
+use crate::model::caller::{Auth, CallerId, EmployeeId, Granted, Principal, Role, Roles, TenantId};
 
 /// The longest token that is looked at, in bytes.
 pub const MAX_TOKEN: usize = 16 * 1024;
@@ -75,8 +74,8 @@ pub struct Verified {
     pub caller: Arc<CallerEntry>,
     pub principal: Principal,
     pub scopes: Vec<Box<str>>,
-    /// All of it as JSON, for rules that map claims to roles.
-    pub claims: Bytes,
+    /// What it says of roles.
+    pub granted: Arc<Granted>,
     /// What calls of each risk still ask for.
     missing: Option<Arc<[Option<Box<str>>; 4]>>,
     expires_ms: u64,
@@ -208,10 +207,10 @@ impl Issuer {
         Ok(Verified {
             issuer: self.clone(),
             caller: Arc::new(caller),
+            granted: Arc::new(Granted { roles: principal.roles.clone(), claims: claims.to_json() }),
             principal,
             missing: self.scopes.missing_by_risk(&scopes),
             scopes,
-            claims: claims.to_json(),
             expires_ms,
             generation: keys.generation(),
         })

@@ -239,6 +239,17 @@ impl Limiter {
     }
 }
 
+/// No limits.
+impl Default for Limiter {
+    fn default() -> Self {
+        Self {
+            scopes: Scopes::default(),
+            rates: Arc::new(Rates::new(Instant::now(), MAX_KEYS)),
+            slots: Arc::new(Slots::new(MAX_KEYS)),
+        }
+    }
+}
+
 impl std::fmt::Debug for Limiter {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Limiter").field("keys", &self.keys()).finish_non_exhaustive()

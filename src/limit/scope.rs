@@ -22,6 +22,7 @@ use crate::model::{
 };
 
 /// All limits, by whom they are about.
+#[derive(Default)]
 pub(super) struct Scopes {
     everybody: Group,
     tenants: HashMap<TenantId, Group>,

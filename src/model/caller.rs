@@ -4,6 +4,8 @@
 
 use std::{fmt, net::IpAddr, sync::Arc};
 
+use bytes::Bytes;
+
 use super::server::Risk;
 
 macro_rules! identifier {
@@ -132,6 +134,15 @@ pub struct Principal {
     pub auth: Auth,
 }
 
+/// What a token says of its employee's roles, whatever the policies.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Granted {
+    /// That the token itself names.
+    pub roles: Roles,
+    /// All of it as JSON, for rules that map claims to roles.
+    pub claims: Bytes,
+}
+
 /// Everything that is known of who calls.
 #[derive(Debug, Clone)]
 pub struct Caller {
@@ -144,6 +155,10 @@ pub struct Caller {
     pub catalog_roles: Roles,
     /// The peer, or behind trusted proxies the first untrusted hop from the right.
     pub address: IpAddr,
+    /// The policies by which the roles were worked out, by their number in this process.
+    pub policies: u64,
+    /// What a token says, where the employee was named by one.
+    pub granted: Option<Arc<Granted>>,
     /// Of a token with too few scopes: what calls of each risk, from `read_low` up, ask for, as
     /// a challenge names it. `None`: nothing is missing.
     pub missing_scopes: Option<Arc<[Option<Box<str>>; 4]>>,

@@ -6,6 +6,7 @@
 
 use std::{
     collections::{BTreeMap, HashMap},
+    hash::{DefaultHasher, Hash, Hasher},
     sync::{
         Arc,
         atomic::{AtomicUsize, Ordering},
@@ -25,7 +26,7 @@ use super::{
     scope::{RoleBook, ScopeRules},
 };
 use crate::{
-    fault::{Fault, FaultCode, Faults, Source},
+    fault::{Fault, FaultCode, Faults, Severity, Source, Span},
     yaml,
 };
 
@@ -57,6 +58,20 @@ struct File {
     digest: [u8; 32],
     documents: Vec<Document>,
     faults: Vec<Fault>,
+}
+
+/// What is enforced of files.
+#[derive(Debug, Clone)]
+pub struct Enforced(HashMap<String, Arc<File>>);
+
+/// A file of a library.
+#[derive(Debug, Clone, Copy)]
+pub struct HeldFile<'a> {
+    /// Its path within the folder.
+    pub path: &'a str,
+    pub text: &'a str,
+    /// SHA-256 of the text.
+    pub digest: &'a [u8; 32],
 }
 
 /// Documents by their file's serial and their place in it.
@@ -122,6 +137,14 @@ impl Library {
                 false => Some(file.clone()),
             })
             .collect();
+        let nothing = |source: &PolicyFile| !self.enforced.contains_key(&source.path);
+        for (_, file) in sources.iter().zip(&files).filter(|(source, _)| nothing(source)) {
+            if let Some(at) = file.shadow() {
+                let message = "nothing of this file is enforced: it is in shadow, and never was in \
+                               force";
+                faults.add(FaultCode::ShadowOfNothing, at, message);
+            }
+        }
         let compiled = self.assemble(&enforced, revision.clone(), &mut faults);
         let shadow = shadow.then(|| {
             // What is kept is what is enforced.
@@ -135,9 +158,47 @@ impl Library {
         for (source, file) in sources.iter().zip(&files).filter(|(_, file)| !file.is_shadow()) {
             self.enforced.insert(source.path.clone(), file.clone());
         }
+        self.enforced.retain(|path, _| self.files.contains_key(path));
         self.names.tidy();
         let policies = Policies { enforced: Arc::new(compiled), shadow, cases: cases.into() };
         (Some(policies), faults.into_sorted())
+    }
+
+    /// Takes over what was enforced before this library was there. A file that is no good, or is
+    /// in shadow itself, was not.
+    pub fn remember(&mut self, files: Vec<PolicyFile>) {
+        for PolicyFile { path, source } in files {
+            self.serial += 1;
+            let file = File::read(self.serial, &source, self.language, &self.names);
+            if !file.is_shadow() && file.faults.iter().all(|f| f.severity() != Severity::Error) {
+                self.enforced.insert(path, Arc::new(file));
+            }
+        }
+        self.serial += 1;
+    }
+
+    /// What is enforced of each file, also of those that are in shadow by now.
+    pub fn enforced(&self) -> Enforced {
+        Enforced(self.enforced.clone())
+    }
+
+    /// Goes back to what was enforced: what was compiled since did not come into force.
+    pub fn back_to(&mut self, enforced: Enforced) {
+        self.enforced = enforced.0;
+    }
+
+    /// The files as they were read last.
+    pub fn files(&self) -> impl Iterator<Item = HeldFile<'_>> {
+        self.files.iter().map(held)
+    }
+
+    /// Another number whenever a file was read anew, or is gone.
+    pub fn reading(&self) -> u64 {
+        let mut serials: Vec<_> = self.files.values().map(|file| file.serial).collect();
+        serials.sort_unstable();
+        let mut hasher = DefaultHasher::new();
+        serials.hash(&mut hasher);
+        hasher.finish()
     }
 
     /// Every file as it is, read again only where its text changed.
@@ -164,7 +225,6 @@ impl Library {
         let files: Vec<_> = files.into_iter().flatten().collect();
         let named = sources.iter().map(|source| source.path.clone());
         self.files = named.zip(files.iter().cloned()).collect();
-        self.enforced.retain(|path, _| self.files.contains_key(path));
         files
     }
 
@@ -332,6 +392,18 @@ fn in_parallel<T: Sync>(
     done.into_inner()
 }
 
+// === impl Enforced ===
+
+impl Enforced {
+    pub fn files(&self) -> impl Iterator<Item = HeldFile<'_>> {
+        self.0.iter().map(held)
+    }
+}
+
+fn held<'a>((path, file): (&'a String, &'a Arc<File>)) -> HeldFile<'a> {
+    HeldFile { path, text: &file.source.text, digest: &file.digest }
+}
+
 // === impl File ===
 
 impl File {
@@ -369,8 +441,15 @@ impl File {
 
     /// A file is looked at or enforced as a whole.
     fn is_shadow(&self) -> bool {
-        let shadow = |document: &Document| matches!(document, Document::Policy(p) if p.shadow);
-        self.documents.iter().any(shadow)
+        self.shadow().is_some()
+    }
+
+    /// Where it says that it is only to be looked at.
+    fn shadow(&self) -> Option<&Span> {
+        self.documents.iter().find_map(|document| match document {
+            Document::Policy(policy) => policy.shadow.as_ref(),
+            _ => None,
+        })
     }
 }
 

@@ -2,7 +2,9 @@
 
 use std::{
     collections::HashMap,
-    fs, io,
+    fs,
+    hash::{DefaultHasher, Hash, Hasher},
+    io,
     path::{Path, PathBuf},
     sync::Arc,
     time::{Duration, SystemTime},
@@ -65,6 +67,39 @@ pub fn yaml_files(folder: &Path) -> Result<Vec<PathBuf>, Vec<Fault>> {
     Ok(paths)
 }
 
+/// What a folder looks like, without reading its files.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Glance {
+    /// Changes with any file, as far as the file system tells.
+    pub files: u64,
+    /// Changes where a folder was put in the place of another.
+    pub folders: u64,
+}
+
+impl Glance {
+    pub fn at(folder: &Path) -> Self {
+        let (mut paths, mut faults) = (Vec::new(), Faults::new());
+        walk(folder, 0, &mut paths, &mut faults);
+        paths.sort_by(|(a, _), (b, _)| a.cmp(b));
+        let (mut files, mut folders) = (DefaultHasher::new(), DefaultHasher::new());
+        let place = |folder: &Path| fs::metadata(folder).ok().map(|meta| Stamp::of(&meta).place);
+        place(folder).hash(&mut folders);
+        let mut last = folder;
+        for (path, stamp) in &paths {
+            (path, stamp).hash(&mut files);
+            let parent = path.parent().unwrap_or(folder);
+            if parent != last {
+                (parent, place(parent)).hash(&mut folders);
+                last = parent;
+            }
+        }
+        for fault in faults.iter() {
+            fault.message.hash(&mut files);
+        }
+        Self { files: files.finish(), folders: folders.finish() }
+    }
+}
+
 // === impl Folder ===
 
 /// What was read of a folder.
@@ -76,7 +111,7 @@ pub(super) struct Folder {
 }
 
 /// By what a change of a file shows.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 struct Stamp {
     changed: Option<SystemTime>,
     modified: Option<SystemTime>,

@@ -43,9 +43,9 @@ pub use document::{
 pub use explain::{Explanation, Told, Verdict};
 pub use flip::{Change, Flip};
 pub use glob::ItemGlob;
-pub use library::Library;
+pub use library::{Enforced, HeldFile, Library};
 pub use lint::{KnownCaller, Surroundings};
-pub use load::{Loaded, yaml_files};
+pub use load::{Glance, Loaded, yaml_files};
 pub use named::Named;
 pub use predicate::{Pointer, Predicate, Scalar, Test};
 pub use schema::schemas;

@@ -75,10 +75,9 @@ use crate::{
     error::Error,
     idempotency::Replays,
     identity::{
-        api_key::Callers, cursor::Cursors, session::Sessions as ClientSessions, sso::Directory,
-        state::States, task::TaskIds, token::Issuers,
+        api_key::Callers, cursor::Cursors, session::Sessions as ClientSessions, state::States,
+        task::TaskIds, token::Issuers,
     },
-    limit::Limiter,
     model::reply::Reply,
     telemetry::Telemetry,
     upstream::{Origin, Outgoing},
@@ -92,7 +91,6 @@ pub struct Engines {
     /// Whose tokens are taken.
     pub issuers: Arc<Issuers>,
     pub challenges: Arc<Challenges>,
-    pub directory: Arc<Directory>,
     /// Of clients, towards the gateway.
     pub client_sessions: Arc<ClientSessions>,
     /// Of servers that asked something, on its way through clients.
@@ -109,7 +107,6 @@ pub struct Engines {
     pub sides: Arc<SideStreams>,
     pub worlds: Arc<Worlds>,
     pub upstreams: Upstreams,
-    pub limiter: Arc<Limiter>,
     pub replays: Arc<Replays>,
     pub audit: Arc<Audit>,
     pub keys: Arc<Keys>,
@@ -171,7 +168,7 @@ where
     // A replay ends here: it reaches no upstream and leaves no second intent.
     let stack = IdempotencyLayer::new(e.replays.clone()).layer(stack);
     // Replays are charged too, or a key would be a way around the limits.
-    let stack = RateLimitLayer::new(e.limiter.clone()).layer(stack);
+    let stack = RateLimitLayer.layer(stack);
     // Wrong arguments cost no quota: whoever repairs them can try again.
     let stack = ValidateLayer::new(e.keys.clone()).layer(stack);
     // What is stored and recorded below has the server's names, what goes up the caller's.
@@ -196,7 +193,7 @@ where
     )
     .layer(stack);
     // Whose call it is; the key has said which caller may name an employee.
-    let stack = PrincipalLayer::new(e.directory.clone(), e.worlds.clone()).layer(stack);
+    let stack = PrincipalLayer::new(e.worlds.clone()).layer(stack);
     let stack = ApiKeyLayer::new(
         e.callers.clone(),
         e.challenges.clone(),
@@ -213,7 +210,7 @@ where
     )
     .layer(stack);
     // Before any work is done for an address.
-    let stack = AddressLimitLayer::new(e.limiter.clone()).layer(stack);
+    let stack = AddressLimitLayer::new(e.worlds.clone()).layer(stack);
     // Every error from below becomes an answer here.
     RespondLayer(e.tools_call_errors).layer(stack)
 }

@@ -205,11 +205,12 @@ impl PolicyLayer {
 
 /// `tool` is what `called` found in the same world.
 fn decide(
-    call: Call,
+    mut call: Call,
     world: Arc<World>,
     tool: Option<Arc<Tool>>,
     layer: &PolicyLayer,
 ) -> Result<Permitted, Error> {
+    renew(&mut call, &world)?;
     let view = world.view_of(&call.caller);
     if let Surface::Upstream(name) = &call.surface
         && !world.catalog.knows(name)
@@ -252,6 +253,20 @@ fn decide(
         }
         Err(refusal) => Err(refused(&refusal, || unknown_tool(&asked.name))),
     }
+}
+
+/// Roles are of the policies that decide, also where those came into force since the caller was
+/// established: while the body was read, or while the call waited for a listing.
+fn renew(call: &mut Call, world: &World) -> Result<(), Error> {
+    if !world.is_news_to(&call.caller) {
+        return Ok(());
+    }
+    world.renew(Arc::make_mut(&mut call.caller)).map_err(|fault| {
+        let error = Error::http(Code::PermissionDenied, 403, fault.to_string());
+        error.with_reason("tenant_boundary")
+    })?;
+    call.exchange.facts().roles = call.caller.principal.roles.clone();
+    Ok(())
 }
 
 /// What acts does so for an employee, where the caller has any.

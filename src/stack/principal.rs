@@ -18,14 +18,13 @@ use crate::{
     error::{Code, Error},
     identity::{
         api_key::{CallerEntry, Identity},
-        sso::{Directory, HeaderState, PrincipalFault, resolve, resolve_token},
+        sso::{HeaderState, PrincipalFault, resolve, resolve_token},
         token::Verified,
     },
-    json::{self, Doc},
     mcp::header,
     model::{
         call::ClientAddr,
-        caller::{Caller, Principal, Roles, TenantId},
+        caller::{Caller, Principal},
         exchange::Exchange,
     },
 };
@@ -33,28 +32,12 @@ use crate::{
 /// Establishes whom a request is made for.
 #[derive(Clone)]
 pub struct PrincipalLayer {
-    directory: Arc<Directory>,
     worlds: Arc<Worlds>,
 }
 
 impl PrincipalLayer {
-    pub fn new(directory: Arc<Directory>, worlds: Arc<Worlds>) -> Self {
-        Self { directory, worlds }
-    }
-
-    /// Adds the roles that the rules in force give by a token's claims.
-    fn add_claimed(&self, principal: &mut Principal, tenant: &TenantId, token: &Verified) {
-        let rules = &self.worlds.current().rules;
-        if principal.employee.is_none() || !rules.maps_claims(tenant) {
-            return;
-        }
-        let limits = json::Limits { depth: 64, duplicates: json::Duplicates::Allow, outline: 1 };
-        // It was JSON when it was verified; what is too deep gives nobody a role.
-        let Ok(claims) = Doc::parse(token.claims.clone(), &limits) else { return };
-        let given = rules.roles_from_claims(tenant, claims.root());
-        if !given.is_empty() {
-            principal.roles = Roles::new(principal.roles.iter().chain(given.iter()).cloned());
-        }
+    pub fn new(worlds: Arc<Worlds>) -> Self {
+        Self { worlds }
     }
 }
 
@@ -92,16 +75,18 @@ where
         let token = request.extensions_mut().remove::<Arc<Verified>>();
         let sent = request.headers().get_all(header::EMPLOYEE).iter();
         let state = HeaderState::of(sent.map(http::HeaderValue::as_bytes));
+        // Nothing below waits for anything before the world is let go.
+        let world = self.layer.worlds.look();
         let resolved = match &token {
-            Some(token) => resolve_token(&entry, token, state, &self.layer.directory),
-            None => resolve(&entry, state, &self.layer.directory),
+            Some(token) => resolve_token(&entry, token, state, &world.directory),
+            None => resolve(&entry, state, &world.directory),
         };
         let mut principal = match resolved {
             Ok(principal) => principal,
             Err(fault) => return Either::Left(ready(Err(refusal(&fault)))),
         };
         if let Some(token) = &token {
-            self.layer.add_claimed(&mut principal, &entry.tenant, token);
+            world.add_claimed(&mut principal, &entry.tenant, &token.granted);
         }
         if let Some(exchange) = request.extensions().get::<Arc<Exchange>>() {
             let mut facts = exchange.facts();
@@ -114,9 +99,12 @@ where
             .get::<ClientAddr>()
             .map_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED), |client| client.ip);
         let mut caller = caller(&entry, principal, address);
+        caller.policies = world.policies();
+        drop(world);
         if let Some(token) = token {
             caller.names_employees = false;
             caller.missing_scopes = token.missing_scopes();
+            caller.granted = Some(token.granted.clone());
         }
         request.extensions_mut().insert(caller);
         Either::Right(self.inner.call(request))
@@ -131,6 +119,8 @@ fn caller(entry: &CallerEntry, principal: Principal, address: IpAddr) -> Caller 
         catalog_roles: entry.catalog_roles.clone(),
         principal,
         address,
+        policies: 0,
+        granted: None,
         missing_scopes: None,
     }
 }

@@ -16,10 +16,10 @@ use http::Request as HttpRequest;
 use pin_project_lite::pin_project;
 use tower::{Layer, Service};
 
-use super::stage::{BoxFuture, Permitted};
+use super::stage::{BoxFuture, Permitted, Worlds};
 use crate::{
     error::{Code, Error},
-    limit::{self, Attempt, Entry, Exceeded, Limiter, SlotGuard, Subject},
+    limit::{self, Attempt, Entry, Exceeded, SlotGuard, Subject},
     model::{
         call::{ClientAddr, Request},
         exchange::{Exchange, LimitHit, LimitKind},
@@ -32,12 +32,12 @@ use crate::{
 /// Counts requests by where they come from.
 #[derive(Clone)]
 pub struct AddressLimitLayer {
-    limiter: Arc<Limiter>,
+    worlds: Arc<Worlds>,
 }
 
 impl AddressLimitLayer {
-    pub fn new(limiter: Arc<Limiter>) -> Self {
-        Self { limiter }
+    pub fn new(worlds: Arc<Worlds>) -> Self {
+        Self { worlds }
     }
 }
 
@@ -45,14 +45,14 @@ impl<S> Layer<S> for AddressLimitLayer {
     type Service = AddressLimit<S>;
 
     fn layer(&self, inner: S) -> AddressLimit<S> {
-        AddressLimit { inner, limiter: self.limiter.clone() }
+        AddressLimit { inner, worlds: self.worlds.clone() }
     }
 }
 
 #[derive(Clone)]
 pub struct AddressLimit<S> {
     inner: S,
-    limiter: Arc<Limiter>,
+    worlds: Arc<Worlds>,
 }
 
 impl<S, B> Service<HttpRequest<B>> for AddressLimit<S>
@@ -69,7 +69,7 @@ where
 
     fn call(&mut self, request: HttpRequest<B>) -> Self::Future {
         let client = request.extensions().get::<ClientAddr>();
-        match client.map_or(Ok(()), |client| self.limiter.admit_address(client.ip)) {
+        match client.map_or(Ok(()), |client| self.worlds.look().limiter.admit_address(client.ip)) {
             Ok(()) => Either::Right(self.inner.call(request)),
             // The body is unread: the status says it all.
             Err(exceeded) => {
@@ -90,30 +90,21 @@ where
 
 // === By everything else ===
 
-/// Charges calls.
-#[derive(Clone)]
-pub struct RateLimitLayer {
-    limiter: Arc<Limiter>,
-}
-
-impl RateLimitLayer {
-    pub fn new(limiter: Arc<Limiter>) -> Self {
-        Self { limiter }
-    }
-}
+/// Charges calls, by the limits of the world that decided them.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct RateLimitLayer;
 
 impl<S> Layer<S> for RateLimitLayer {
     type Service = RateLimit<S>;
 
     fn layer(&self, inner: S) -> RateLimit<S> {
-        RateLimit { inner, limiter: self.limiter.clone() }
+        RateLimit { inner }
     }
 }
 
 #[derive(Clone)]
 pub struct RateLimit<S> {
     inner: S,
-    limiter: Arc<Limiter>,
 }
 
 impl<S> Service<Permitted> for RateLimit<S>
@@ -132,7 +123,7 @@ where
     fn call(&mut self, permitted: Permitted) -> Self::Future {
         // A stream of notices is idle nearly all of its time and has caps of its own.
         let lasts = !matches!(permitted.call.request, Request::Listen(_));
-        match self.limiter.try_enter(&subject(&permitted)) {
+        match permitted.world.limiter.try_enter(&subject(&permitted)) {
             Attempt::In(entry) => {
                 Either::Right(Either::Left(Charged::new(entry, lasts, self.inner.call(permitted))))
             }
@@ -142,9 +133,10 @@ where
             Attempt::Wait => {
                 let clone = self.inner.clone();
                 let mut inner = mem::replace(&mut self.inner, clone);
-                let limiter = self.limiter.clone();
                 Either::Right(Either::Right(Box::pin(async move {
-                    let entry = limiter
+                    let entry = permitted
+                        .world
+                        .limiter
                         .enter(&subject(&permitted))
                         .await
                         .map_err(|exceeded| refused(&permitted.call.exchange, &exceeded))?;

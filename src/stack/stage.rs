@@ -1,8 +1,9 @@
 //! What passes between the layers: how far a call has come is its type.
 //!
 //! `Call` → `Permitted` (only `policy` makes one) → `Routed` → `upstream::Outgoing`.
-//! Also the world that decides calls at one moment, swapped whole, so that no call mixes two
-//! revisions of anything.
+//! Also the world that decides calls at one moment (`stage/world.rs`).
+
+mod world;
 
 use std::{
     any::Any,
@@ -15,172 +16,33 @@ use std::{
     time::Duration,
 };
 
-use arc_swap::ArcSwap;
 use bytes::Bytes;
 use http::{HeaderName, HeaderValue};
-use moka::sync::Cache;
 use parking_lot::RwLock;
-use tokio::{sync::watch, time::Instant};
+use tokio::time::Instant;
 
 use crate::{
     body::Pieces,
     error::Error,
     mcp::{Capabilities, Family, LogLevel, Served, Version},
     model::{
-        call::{Ask, Call, Client, Meta, Notices, RawMembers, Surface},
-        caller::{Auth, Caller},
+        call::{Ask, Call, Client, Meta, Notices, RawMembers},
+        caller::Caller,
         exchange::{Exchange, NorthDialect},
         reply::RpcError,
         server::{DialectKind, IdempotencyMode, Risk, UpstreamName},
         template::HeaderSource,
         trace::TraceContext,
     },
-    policy::{self, ItemIndex, ItemPolicy, Permit, View},
-    registry::{Catalog, Item, Tool},
+    policy::{ItemPolicy, Permit},
+    registry::{Item, Tool},
     upstream::Reach,
 };
 
+pub use self::world::{ListConfig, Page, PageKey, World, Worlds};
+
 /// A layer's future, where it has to wait for something.
 pub type BoxFuture<T> = Pin<Box<dyn Future<Output = Result<T, Error>> + Send>>;
-
-// === The world ===
-
-/// The catalog and the rules bound to it.
-pub struct World {
-    pub catalog: Arc<Catalog>,
-    pub rules: Arc<policy::Set>,
-    /// Rendered listings. A view is part of the key by its address, and kept alive by the entry.
-    lists: Cache<(usize, PageKey), (Arc<View>, Page)>,
-}
-
-/// Which page of which list.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct PageKey {
-    pub surface: Surface,
-    pub dialect: NorthDialect,
-    pub family: Family,
-    /// The place in the catalog from which it lists.
-    pub from: usize,
-}
-
-/// A rendered page.
-#[derive(Debug, Clone)]
-pub struct Page {
-    pub body: Bytes,
-    /// What stands last on it, where another page follows.
-    pub last: Option<Arc<str>>,
-}
-
-/// How lists are answered.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct ListConfig {
-    /// Entries of a page.
-    pub page_size: usize,
-    /// How long a list waits for upstreams that were never listed, all of them together.
-    pub wait: Duration,
-}
-
-impl Default for ListConfig {
-    fn default() -> Self {
-        Self { page_size: 1_000, wait: Duration::from_secs(20) }
-    }
-}
-
-/// Bytes of rendered listings that one world keeps; the least used are rendered again.
-const LISTS_BYTES: u64 = 64 << 20;
-
-impl World {
-    pub fn new(catalog: Arc<Catalog>, rules: Arc<policy::Set>) -> Self {
-        let weight = |_: &(usize, PageKey), (_, page): &(Arc<View>, Page)| {
-            u32::try_from(page.body.len()).unwrap_or(u32::MAX)
-        };
-        let lists = Cache::builder().max_capacity(LISTS_BYTES).weigher(weight).build();
-        Self { catalog, rules, lists }
-    }
-
-    /// Whose eyes a caller sees with.
-    pub fn view_of(&self, caller: &Caller) -> Arc<View> {
-        let rules = &self.rules;
-        if caller.principal.auth != Auth::Key {
-            let roles = &caller.principal.roles;
-            return match &caller.principal.employee {
-                Some(employee) => {
-                    rules.view_of_employee(&caller.tenant, &caller.id, employee, roles)
-                }
-                None => rules.view(&caller.tenant, &caller.id, roles),
-            };
-        }
-        // Without an employee a fronting gateway sees what its configuration says; a caller of
-        // no employees at all only what rules say that name it.
-        if caller.names_employees {
-            rules.view(&caller.tenant, &caller.id, &caller.catalog_roles)
-        } else {
-            rules.view_of_key(&caller.tenant, &caller.id)
-        }
-    }
-
-    /// The tool whose call became a task, by the name that the task's id has of it.
-    pub fn task_tool(&self, qualified: &str) -> Option<&Arc<Tool>> {
-        let (upstream, name) = qualified.split_once('/')?;
-        let of = Surface::Upstream(UpstreamName::parse(upstream).ok()?);
-        self.catalog.resolve(&of, name)
-    }
-
-    /// Whether a caller may know how tasks of a tool stand: where it may call it, or could with
-    /// an approval, which the call that became a task has had.
-    pub fn knows_tasks_of(&self, caller: &Caller, tool: &Tool) -> bool {
-        let (view, item) = (self.view_of(caller), ItemIndex::new(tool.index));
-        let risk = view.item(item).map_or(Risk::WriteHigh, |policy| policy.risk);
-        let may = match view.permit(item) {
-            Ok(_) => true,
-            Err(refusal) => refusal.pending.is_some(),
-        };
-        may && caller.missing_scope(risk).is_none()
-    }
-
-    /// The rendered page of a view, rendered at most once while it is kept.
-    pub fn listing(&self, view: &Arc<View>, key: PageKey, render: impl FnOnce() -> Page) -> Page {
-        let key = (Arc::as_ptr(view) as usize, key);
-        if let Some(kept) = self.lists.get(&key) {
-            return kept.1;
-        }
-        let rendered = render();
-        self.lists.insert(key, (view.clone(), rendered.clone()));
-        rendered
-    }
-}
-
-/// The world in force, and word of its changes.
-pub struct Worlds {
-    current: ArcSwap<World>,
-    changed: watch::Sender<u64>,
-    generation: AtomicU64,
-}
-
-impl Worlds {
-    pub fn new(world: World) -> Self {
-        Self {
-            current: ArcSwap::from_pointee(world),
-            changed: watch::Sender::new(0),
-            generation: AtomicU64::new(0),
-        }
-    }
-
-    pub fn current(&self) -> Arc<World> {
-        self.current.load_full()
-    }
-
-    pub fn replace(&self, world: World) {
-        self.current.store(Arc::new(world));
-        let generation = self.generation.fetch_add(1, Ordering::Relaxed) + 1;
-        self.changed.send_replace(generation);
-    }
-
-    /// Sees each replacement after this moment.
-    pub fn watch(&self) -> watch::Receiver<u64> {
-        self.changed.subscribe()
-    }
-}
 
 // === Upstreams ===
 

@@ -172,12 +172,12 @@ fn an_idle_connection_does_not_hold_up_a_stop() {
 }
 
 #[test]
-fn a_hang_up_ends_nothing_and_says_what_to_do_instead() {
+fn a_hang_up_ends_nothing_and_says_what_was_loaded() {
     let up = Upstream::start(&tools());
     let home = Setup::new().upstream("up", &up, "", PAY).write();
     let mut gateway = home.serve(&[]);
     gateway.signal(1);
-    gateway.wait_for_log("serve --upgrade");
+    gateway.wait_for_log("SIGHUP: loaded anew what can be");
     assert_eq!(gateway.client("/mcp/up", Dialect::Lite).list().len(), 2);
 }
 

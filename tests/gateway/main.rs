@@ -34,6 +34,7 @@ mod policy_tools;
 mod process_support;
 mod questions;
 mod rate_limit;
+mod reload;
 mod resume;
 mod schema_passthrough;
 mod sessions;

@@ -47,8 +47,8 @@ pub enum Document {
 #[derive(Debug)]
 pub struct PolicyDocument {
     pub scope: Scope,
-    /// Only to be looked at: what was enforced before stays in force.
-    pub shadow: bool,
+    /// Where it says that it is only to be looked at: what was enforced before stays in force.
+    pub shadow: Option<Span>,
     pub roles: Vec<Arc<RoleRule>>,
     pub rules: Vec<Arc<Rule>>,
     pub limits: Vec<Arc<LimitRule>>,
@@ -138,7 +138,9 @@ impl Document {
 impl PolicyDocument {
     fn read<'n>(map: &mut MapReader<'n>, language: Language, faults: &mut Faults) -> Self {
         language.refuse(map, Place::Policy, faults);
-        let shadow = map.words("mode", &MODES, faults).unwrap_or(false);
+        let mode = map.node("mode");
+        let shadow = mode.filter(|node| MODES.read(node, faults) == Some(true));
+        let shadow = shadow.map(|node| node.at.clone());
         let scope = map.required_node("scope", faults).and_then(|node| Scope::read(node, faults));
         // Rules of an unreadable scope are read all the same, for their own faults.
         let scope = scope.unwrap_or(Scope::Platform);

@@ -49,6 +49,14 @@ impl Policies {
         faults.into_sorted()
     }
 
+    /// The errors among what `lint` finds: what would be refused at every call.
+    pub fn contradictions(&self, surroundings: &Surroundings) -> Vec<Fault> {
+        let mut faults = Faults::new();
+        let policies = self.shadow.as_ref().unwrap_or(&self.enforced);
+        who::check_employees(policies, surroundings, &mut faults);
+        faults.into_sorted()
+    }
+
     /// What is hardly meant. Without `surroundings`, only what the files alone can tell.
     pub fn lint(&self, surroundings: Option<&Surroundings>) -> Vec<Fault> {
         let mut faults = Faults::new();

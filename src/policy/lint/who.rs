@@ -70,7 +70,11 @@ fn check_tenants(policies: &Compiled, surroundings: &Surroundings, faults: &mut 
 }
 
 /// A fixed employee whom the directory places elsewhere is refused at every call.
-fn check_employees(policies: &Compiled, surroundings: &Surroundings, faults: &mut Faults) {
+pub(super) fn check_employees(
+    policies: &Compiled,
+    surroundings: &Surroundings,
+    faults: &mut Faults,
+) {
     for caller in &surroundings.callers {
         let Some((id, _)) = &caller.fixed else { continue };
         let Some(employee) = policies.directory.employees.get(id) else { continue };

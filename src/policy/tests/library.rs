@@ -1,6 +1,7 @@
 //! Reading again what changed, and nothing else.
 
 use super::*;
+use crate::fault::FaultCode;
 
 fn tenant_file(number: usize, tool: &str) -> PolicyFile {
     let rules = [format!("{{ id: r, effect: allow, roles: [member], tools: [\"{tool}\"] }}")];
@@ -99,6 +100,60 @@ fn a_file_in_shadow_leaves_in_force_what_was_enforced_of_it() {
     assert!(sees(&policies.unwrap(), 1).is_empty());
     let (policies, _) = library.compile(files(shadow("wiki/*")));
     assert!(sees(&policies.unwrap(), 1).is_empty());
+}
+
+#[test]
+fn what_another_library_enforced_decides_a_file_in_shadow() {
+    let shadow = |tool: &str| {
+        let text = tenant_file(1, tool).source.text.replace("rules:", "mode: shadow\nrules:");
+        file("t1.yaml", &text)
+    };
+    let mut library = Library::default();
+    library.remember(vec![tenant_file(1, "wiki/*"), file("t2.yaml", "no policy")]);
+    let (policies, faults) =
+        library.compile(vec![file("tools.yaml", TOOLS), shadow("crm/contacts.search")]);
+    assert!(faults.is_empty(), "{faults:?}");
+    assert_eq!(sees(&policies.unwrap(), 1), ["page.read"]);
+    let kept: Vec<_> = library.enforced().files().map(|file| file.path.to_owned()).collect();
+    assert_eq!(kept.len(), 2, "{kept:?}");
+    // What is in shadow was never enforced.
+    let mut library = Library::default();
+    library.remember(vec![shadow("wiki/*")]);
+    let (policies, faults) = library.compile(vec![file("tools.yaml", TOOLS), shadow("wiki/*")]);
+    let told: Vec<_> = faults.iter().map(|fault| (fault.code, fault.at.line)).collect();
+    assert_eq!(told, [(FaultCode::ShadowOfNothing, 5)]);
+    assert!(sees(&policies.unwrap(), 1).is_empty());
+}
+
+#[test]
+fn what_was_compiled_and_not_put_in_force_was_not_enforced() {
+    let mut library = Library::default();
+    let files = |tenant: PolicyFile| vec![file("tools.yaml", TOOLS), tenant];
+    library.compile(files(tenant_file(1, "wiki/*")));
+    let before = library.enforced();
+    library.compile(files(tenant_file(1, "crm/contacts.search")));
+    library.back_to(before);
+    let shadow = tenant_file(1, "crm/*").source.text.replace("rules:", "mode: shadow\nrules:");
+    let (policies, _) = library.compile(files(file("t1.yaml", &shadow)));
+    assert_eq!(sees(&policies.unwrap(), 1), ["page.read"]);
+}
+
+#[test]
+fn a_glance_sees_changes_of_files_and_of_folders_apart() {
+    let folder = tempfile::tempdir().unwrap();
+    let within = folder.path().join("tenants");
+    std::fs::create_dir(&within).unwrap();
+    std::fs::write(within.join("t.yaml"), TOOLS).unwrap();
+    let first = Glance::at(folder.path());
+    assert_eq!(Glance::at(folder.path()), first);
+    std::fs::write(within.join("t.yaml"), format!("{TOOLS}# longer\n")).unwrap();
+    let second = Glance::at(folder.path());
+    assert!(second.files != first.files && second.folders == first.folders);
+    let aside = folder.path().join(".aside");
+    std::fs::rename(&within, &aside).unwrap();
+    std::fs::create_dir(&within).unwrap();
+    std::fs::write(within.join("t.yaml"), TOOLS).unwrap();
+    assert_ne!(Glance::at(folder.path()).folders, second.folders);
 }
 
 #[test]

@@ -264,7 +264,8 @@ where
                 if let Some(own) = notices::read_updated(params.as_ref()) {
                     let upstream = self.upstream.name.as_str();
                     self.feeds.updated(&self.key, &own, |caller| {
-                        world.view_of(caller).permit_uri(upstream, &own).is_ok()
+                        let view = world.view_by_now(caller);
+                        view.is_some_and(|view| view.permit_uri(upstream, &own).is_ok())
                     });
                 }
             }

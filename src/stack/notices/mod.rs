@@ -193,7 +193,11 @@ impl Notices {
         // own.
         let mut known: HashMap<(usize, Surface), (Arc<View>, Seen)> = HashMap::new();
         for (number, stream) in streams.iter().enumerate() {
-            let view = world.view_of(&stream.caller);
+            let Some(view) = world.view_by_now(&stream.caller) else {
+                // Whoever listened here has no business here any more.
+                stream.end();
+                continue;
+            };
             let key = (Arc::as_ptr(&view) as usize, stream.surface.clone());
             let (_, seen) = known.entry(key).or_insert_with(|| {
                 let seen = Seen::of(&world, &view, &stream.surface);

@@ -51,6 +51,8 @@ fn caller(employee: &str, role: &str) -> Caller {
         names_employees: true,
         catalog_roles: Roles::default(),
         address: Ipv4Addr::LOCALHOST.into(),
+        policies: 0,
+        granted: None,
         missing_scopes: None,
     }
 }
