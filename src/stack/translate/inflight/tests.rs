@@ -107,7 +107,8 @@ async fn nothing_is_sent_of_a_call_that_was_cancelled() {
     cancels.cancel(SESSION, id);
     assert!(stream.next().await.is_none(), "also of what was queued");
     settle().await;
-    assert!(given.load(Ordering::Relaxed) <= before + 2, "the call goes no further");
+    // One for each that was taken, and one that the call had ready when it was cancelled.
+    assert!(given.load(Ordering::Relaxed) <= before + 3, "the call goes no further");
     assert!(cancels.flights.is_empty());
 }
 
