@@ -47,7 +47,7 @@ pub struct PolicySource {
     /// `None`: there are none, and nothing to watch.
     pub folder: Option<PathBuf>,
     /// Has read the folder; reads what changes.
-    pub library: Library,
+    pub files: Library,
     /// What policies have to do with of the configuration.
     pub surroundings: Option<Surroundings>,
     /// The configuration's own file, and its text when it was read.
@@ -153,7 +153,7 @@ impl Reloader {
     ///
     /// `called`: somebody asked for it, and is told the outcome in any case.
     fn reload(&mut self, folder: &Path, called: bool, told: &mut HashSet<String>) -> Outcome {
-        let library = &mut self.source.library;
+        let library = &mut self.source.files;
         let before = library.enforced();
         let looked = library.look(folder);
         let mut faults = looked.faults;
@@ -210,7 +210,7 @@ impl Reloader {
         limits: Option<&dyn fmt::Display>,
     ) -> Outcome {
         let count = faults.len() + usize::from(limits.is_some());
-        let rejected = Some((self.source.library.reading(), count));
+        let rejected = Some((self.source.files.reading(), count));
         if !called && self.rejected == rejected {
             return Outcome::Rejected(count);
         }
@@ -235,7 +235,7 @@ impl Reloader {
 
     /// Writes down what is enforced, for the next process.
     fn keep(&mut self) {
-        let library = &self.source.library;
+        let library = &self.source.files;
         let (revision, enforced) = (self.governed.revision(), library.enforced());
         let now_ms = self.clock.now_ms();
         if let Err(error) = self.kept.keep(now_ms, &revision, library.files(), enforced.files()) {

@@ -101,7 +101,7 @@ fn check_beside(file: &Path, catalog: &Catalog, env: Env<'_>) -> Checked {
     }
     let source = PolicySource {
         folder: loaded.policies.clone(),
-        library,
+        files: library,
         surroundings,
         config: (file.to_owned(), text),
     };

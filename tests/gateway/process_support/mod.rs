@@ -428,8 +428,16 @@ impl Process {
         fs::read_dir(format!("/proc/{}/fd", self.pid())).unwrap().count()
     }
 
-    pub fn threads(&self) -> usize {
-        fs::read_dir(format!("/proc/{}/task", self.pid())).unwrap().count()
+    pub fn threads(&self) -> Vec<String> {
+        let tasks = fs::read_dir(format!("/proc/{}/task", self.pid())).unwrap();
+        // One may end between the listing and the look.
+        let name = |task: std::io::Result<fs::DirEntry>| {
+            fs::read_to_string(task.ok()?.path().join("comm")).ok()
+        };
+        let mut names: Vec<String> =
+            tasks.filter_map(name).map(|name| name.trim().to_owned()).collect();
+        names.sort();
+        names
     }
 
     pub fn home(&self) -> &Home {
