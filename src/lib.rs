@@ -14,6 +14,7 @@ pub mod yaml;
 pub mod dialect;
 
 // The engines: what the layers decide with.
+pub mod approval;
 pub mod audit;
 pub mod idempotency;
 pub mod identity;
@@ -29,6 +30,7 @@ pub mod upstream;
 
 // Around it.
 pub mod admin;
+pub mod api;
 pub mod app;
 pub mod cli;
 pub mod config;

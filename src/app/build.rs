@@ -9,6 +9,7 @@ use super::{
 };
 use crate::{
     admin::AdminState,
+    api::V1,
     audit::{self, Audit, Keys, Observer},
     channel::Channels,
     clock::Clock,
@@ -139,6 +140,7 @@ pub(super) fn app(
             config::ToolsCallErrors::JsonRpc => ToolsCallErrors::JsonRpc,
             config::ToolsCallErrors::Status => ToolsCallErrors::Status,
         },
+        api: Arc::new(V1),
         clock: clock.clone(),
     };
     let shutdown = Shutdown::new();

@@ -23,6 +23,9 @@ impl Router {
 
     /// Reads a path. One slash at its end is forgiven; nothing else is.
     pub fn route(&self, path: &str) -> Option<Route> {
+        if path.starts_with("/v1/") {
+            return Some(Route::V1);
+        }
         let rest = path.strip_prefix("/mcp")?;
         let rest = rest.strip_suffix('/').unwrap_or(rest);
         if rest.is_empty() {
@@ -78,6 +81,10 @@ mod tests {
             ("/mcp/tools/call", lite(aggregate(), Method::CallTool)),
             ("/mcp/orders/tools/list", lite(upstream(), Method::ListTools)),
             ("/mcp/orders/tools/call", lite(upstream(), Method::CallTool)),
+            ("/v1/approvals", Some(Route::V1)),
+            ("/v1/", Some(Route::V1)),
+            ("/v1", None),
+            ("/v10/approvals", None),
             ("/", None),
             ("", None),
             ("/mcpx", None),

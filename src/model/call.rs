@@ -47,6 +47,8 @@ pub enum Route {
     Mcp(Surface),
     /// MCP-Lite, with the method that its path names.
     Lite(Surface, Method),
+    /// What is under `/v1`, whether or not something is served there.
+    V1,
 }
 
 /// A member of a JSON object as it was written: the key without its quotes but still escaped,

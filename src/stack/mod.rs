@@ -37,6 +37,7 @@ pub mod task;
 pub mod token;
 pub mod trace;
 pub mod translate;
+pub mod v1;
 pub mod validate;
 
 use self::{
@@ -66,6 +67,7 @@ use self::{
         northbound::{Known, NorthboundConfig, NorthboundLayer},
         southbound::SouthboundLayer,
     },
+    v1::{Api, V1Layer},
     validate::ValidateLayer,
 };
 use crate::{
@@ -122,6 +124,8 @@ pub struct Engines {
     pub northbound: NorthboundConfig,
     pub lists: ListConfig,
     pub tools_call_errors: ToolsCallErrors,
+    /// Serves `/v1`.
+    pub api: Arc<dyn Api>,
 }
 
 /// The part of the stack from `respond` down to a terminal service, in the order of a call.
@@ -178,6 +182,7 @@ where
         .with_tasks(e.tasks.clone(), e.clock.clone())
         .with_challenges(e.challenges.clone())
         .layer(stack);
+    let calls = stack.clone();
     // From bytes to a call: needs to know the caller, whose session it may be.
     let stack = NorthboundLayer::new(
         e.northbound.clone(),
@@ -191,6 +196,14 @@ where
         e.asked.clone(),
         e.telemetry.clone(),
     )
+    .layer(stack);
+    // What is under `/v1` is not MCP; the calls that it makes are decided like all others.
+    let stack = V1Layer {
+        api: e.api.clone(),
+        calls,
+        max_body: e.northbound.max_body,
+        body_timeout: e.northbound.body_timeout,
+    }
     .layer(stack);
     // Whose call it is; the key has said which caller may name an employee.
     let stack = PrincipalLayer::new(e.worlds.clone()).layer(stack);

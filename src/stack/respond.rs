@@ -76,7 +76,7 @@ where
         if let Some(exchange) = &exchange {
             exchange.facts().refusals_as_results = self.tools_call == ToolsCallErrors::Result;
         }
-        let lite = matches!(request.extensions().get::<Route>(), Some(Route::Lite(..)));
+        let lite = matches!(request.extensions().get(), Some(Route::Lite(..) | Route::V1));
         RespondFuture {
             exchange,
             lite,

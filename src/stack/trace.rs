@@ -114,6 +114,8 @@ fn template(route: Option<&Route>) -> &'static str {
         Some(Route::Lite(Surface::Aggregate, Method::CallTool)) => "/mcp/tools/call",
         Some(Route::Lite(Surface::Aggregate, _)) => "/mcp/tools/list",
         Some(Route::Lite(Surface::Upstream(_), Method::CallTool)) => "/mcp/{upstream}/tools/call",
+        // Who serves it says more exactly what it is.
+        Some(Route::V1) => "/v1",
         Some(Route::Lite(Surface::Upstream(_), _)) => "/mcp/{upstream}/tools/list",
         None => "_OTHER",
     }

@@ -147,6 +147,7 @@ where
             match route {
                 Route::Mcp(surface) => front.mcp(inner, surface, body).await,
                 Route::Lite(surface, method) => front.lite(inner, surface, method, body).await,
+                Route::V1 => Err(Error::new(Code::Internal, "/v1 is served further up")),
             }
         })
     }

@@ -1,0 +1,51 @@
+//! What the engine asks of a store of requests for approval.
+//!
+//! The engine decides; a store finds a request, lets the engine look at it and writes what comes
+//! back, in one transaction. Requests are answered through a callback once the answer is durable.
+
+use super::{Approval, ApprovalId, DecideFault, Standing};
+use crate::model::caller::TenantId;
+
+/// Told how a request ended, on a thread of the store's.
+pub type Then<T> = Box<dyn FnOnce(Result<T, StoreFault>) + Send>;
+
+/// Given what is there, says what is to be written in its place, if anything, and the answer. It
+/// may be asked more than once, where a transaction has to be repeated; the last time counts.
+pub type Change<T> = Box<dyn FnMut(Option<Approval>) -> (Option<Approval>, T) + Send>;
+
+/// Why a request was not carried out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum StoreFault {
+    /// Nothing was written.
+    #[error("the store cannot be used")]
+    Unavailable,
+    /// It was lost on the way: the store may have written it, or not.
+    #[error("the store did not say whether it wrote")]
+    Unclear,
+}
+
+/// Where requests are kept.
+pub trait ApprovalStore: Send + Sync + 'static {
+    /// Changes the newest request of a binding ([`Subject::binding`](super::Subject::binding)).
+    /// Two who do so at once do it one after the other.
+    fn ask(&self, binding: [u8; 32], change: Change<Standing>, then: Then<Standing>);
+
+    /// Changes the request of an id.
+    fn decide(
+        &self,
+        id: ApprovalId,
+        change: Change<Result<Approval, DecideFault>>,
+        then: Then<Result<Approval, DecideFault>>,
+    );
+
+    fn find(&self, id: ApprovalId, then: Then<Option<Approval>>);
+
+    /// Those of a tenant, the newest first, at most [`MAX_LISTED`].
+    fn of_tenant(&self, tenant: TenantId, then: Then<Vec<Approval>>);
+
+    /// Forgets what expired before a time.
+    fn sweep(&self, before_ms: u64, then: Then<()>);
+}
+
+/// The most requests that are listed at once.
+pub const MAX_LISTED: usize = 1_000;

@@ -1,0 +1,158 @@
+//! Who may decide on what, and that a yes is good once.
+
+use super::*;
+
+fn role(name: &str) -> Role {
+    Role::new(name)
+}
+
+fn roles(names: &[&str]) -> Roles {
+    Roles::new(names.iter().map(|name| role(name)))
+}
+
+fn employee(id: &str) -> EmployeeId {
+    EmployeeId::parse(id).unwrap()
+}
+
+fn acme() -> TenantId {
+    TenantId::new("acme")
+}
+
+fn request(demands: &[(&str, &[&str], u32)]) -> Request {
+    let demand = |(rule, roles, count): &(&str, &[&str], u32)| Demand {
+        rule: (*rule).into(),
+        roles: roles.iter().map(|name| role(name)).collect(),
+        count: *count,
+    };
+    Request {
+        subject: Subject {
+            tenant: acme(),
+            caller: CallerId::new("corp"),
+            requester: Some(employee("E1")),
+            tool: "crm/purge".into(),
+            arguments: KeyedDigest { key: 0, digest: [7; 32] },
+            revision: "abc".into(),
+        },
+        demands: demands.iter().map(demand).collect(),
+        risk: Risk::WriteHigh,
+        sealed: None,
+        asked_ms: 1_000,
+        expires_ms: 61_000,
+    }
+}
+
+fn approvals() -> (Approvals, Clock) {
+    let clock = Clock::manual(1_000);
+    (Approvals::new(Arc::new(Local::default()), clock.clone()), clock)
+}
+
+async fn waiting(approvals: &Approvals, request: &Request) -> ApprovalId {
+    match approvals.ask(request.clone()).await.unwrap() {
+        Standing::Waiting { approval, .. } => approval.id,
+        other => panic!("{other:?}"),
+    }
+}
+
+async fn say(
+    approvals: &Approvals,
+    id: ApprovalId,
+    who: &str,
+    held: &[&str],
+    yes: bool,
+) -> Result<State, DecideFault> {
+    let decided = approvals.decide(&acme(), id, &employee(who), &roles(held), yes, None).await;
+    decided.map(|approval| approval.state(approvals.now_ms()))
+}
+
+#[tokio::test]
+async fn a_yes_lets_one_call_run() {
+    let (approvals, _) = approvals();
+    let request = request(&[("r", &["owner"], 1)]);
+    let id = waiting(&approvals, &request).await;
+    assert_eq!(waiting(&approvals, &request).await, id, "the same call is the same request");
+    assert_eq!(say(&approvals, id, "E2", &["owner"], true).await, Ok(State::Approved));
+    let standing = approvals.ask(request.clone()).await.unwrap();
+    assert!(matches!(standing, Standing::Granted(approval) if approval.id == id));
+    assert_ne!(waiting(&approvals, &request).await, id, "used up");
+}
+
+#[tokio::test]
+async fn a_yes_is_good_for_nothing_else() {
+    let (approvals, _) = approvals();
+    let asked = request(&[("r", &["owner"], 1)]);
+    let id = waiting(&approvals, &asked).await;
+    say(&approvals, id, "E2", &["owner"], true).await.unwrap();
+    let mut others = vec![asked.clone(); 5];
+    others[0].subject.arguments.digest = [8; 32];
+    others[1].subject.revision = "def".into();
+    others[2].subject.requester = Some(employee("E3"));
+    others[3].subject.tool = "crm/other".into();
+    others[4].subject.tenant = TenantId::new("globex");
+    for other in &others {
+        assert_ne!(waiting(&approvals, other).await, id, "{other:?}");
+    }
+}
+
+#[tokio::test]
+async fn who_may_decide() {
+    let (approvals, clock) = approvals();
+    let id = waiting(&approvals, &request(&[("r", &["owner", "security"], 1)])).await;
+    for (who, held, expected) in [
+        ("E1", &["owner"][..], DecideFault::Requester),
+        ("E2", &["member"], DecideFault::Unknown),
+        ("E2", &[], DecideFault::Unknown),
+    ] {
+        assert_eq!(say(&approvals, id, who, held, true).await, Err(expected), "{who} {held:?}");
+    }
+    let (other, owner) = (TenantId::new("globex"), roles(&["owner"]));
+    let foreign = approvals.decide(&other, id, &employee("E2"), &owner, true, None).await;
+    assert_eq!(foreign.unwrap_err(), DecideFault::Unknown);
+    clock.advance(std::time::Duration::from_secs(60));
+    let late = say(&approvals, id, "E2", &["owner"], true).await;
+    assert_eq!(late, Err(DecideFault::Over(State::Expired)));
+}
+
+#[tokio::test]
+async fn each_rule_wants_its_own_number_of_people() {
+    let (approvals, _) = approvals();
+    let id = waiting(&approvals, &request(&[("a", &["owner"], 2), ("b", &["security"], 1)])).await;
+    assert_eq!(say(&approvals, id, "E2", &["owner", "security"], true).await, Ok(State::Waiting));
+    let again = say(&approvals, id, "E2", &["owner", "security"], true).await;
+    assert_eq!(again, Err(DecideFault::Twice));
+    assert_eq!(say(&approvals, id, "E3", &["owner"], true).await, Ok(State::Approved));
+}
+
+#[tokio::test]
+async fn one_no_is_enough_and_stays_for_as_long_as_a_yes_would() {
+    let (approvals, clock) = approvals();
+    let request = request(&[("a", &["owner"], 2)]);
+    let id = waiting(&approvals, &request).await;
+    say(&approvals, id, "E2", &["owner"], true).await.unwrap();
+    assert_eq!(say(&approvals, id, "E3", &["owner"], false).await, Ok(State::Refused));
+    let over = say(&approvals, id, "E4", &["owner"], true).await;
+    assert_eq!(over, Err(DecideFault::Over(State::Refused)));
+    assert!(matches!(approvals.ask(request.clone()).await, Ok(Standing::Refused(_))));
+    clock.advance(std::time::Duration::from_secs(60));
+    assert_ne!(waiting(&approvals, &request).await, id);
+}
+
+#[tokio::test]
+async fn a_grant_whose_call_never_left_can_be_given_back() {
+    let (approvals, _) = approvals();
+    let request = request(&[("r", &["owner"], 1)]);
+    let id = waiting(&approvals, &request).await;
+    say(&approvals, id, "E2", &["owner"], true).await.unwrap();
+    approvals.ask(request.clone()).await.unwrap();
+    approvals.give_back(id).await.unwrap();
+    assert!(matches!(approvals.ask(request).await, Ok(Standing::Granted(_))));
+}
+
+#[test]
+fn an_id_has_one_spelling() {
+    let id = ApprovalId::new(1_700_000_000_000);
+    assert_eq!(ApprovalId::parse(&id.to_string()), Some(id));
+    let upper = id.to_string().to_uppercase();
+    for wrong in ["", "x", &upper, &id.to_string().replace('-', "")] {
+        assert_eq!(ApprovalId::parse(wrong), None, "{wrong}");
+    }
+}
