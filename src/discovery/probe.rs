@@ -45,7 +45,7 @@ where
             Era::Lite => self.upstream.set_served(Served::TOOLS),
             Era::Modern(_) if !heard => self.hear().await?,
             // The answer to `initialize` says it, and the session's layer reads that.
-            Era::Legacy if self.sessions.greets_again(&self.upstream.name) => {
+            Era::Legacy if self.sessions.greets_again(&self.upstream) => {
                 self.ask(SouthRequest::Probe).await?;
             }
             Era::Modern(_) | Era::Legacy => {}

@@ -23,6 +23,9 @@ impl Capabilities {
 
     pub const NONE: Capabilities = Capabilities(0);
 
+    /// All that the gateway can carry from servers to clients.
+    pub const CARRIED: Capabilities = Capabilities(0b111_1111);
+
     pub const fn bits(self) -> u16 {
         self.0
     }

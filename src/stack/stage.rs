@@ -132,6 +132,16 @@ impl Upstream {
         }
     }
 
+    /// What the gateway's own discovery declares: all that a client of its could be asked for. A
+    /// server may show a tool only to those who can be asked what it needs; whose client cannot,
+    /// learns that from the call.
+    pub fn discovers(&self) -> Capabilities {
+        match self.era() {
+            Some(Era::Legacy) if !self.park => Capabilities::NONE,
+            _ => Capabilities::CARRIED.without(Capabilities::TASKS),
+        }
+    }
+
     pub fn instructions(&self) -> Option<Arc<str>> {
         self.instructions.read().clone()
     }

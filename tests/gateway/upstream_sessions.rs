@@ -74,8 +74,11 @@ fn each_employee_and_each_set_of_capabilities_has_a_session_of_its_own() {
             .map(|opened| opened.member(&["params", "capabilities"]).unwrap())
             .collect();
         assert!(declared.contains(&r#"{"roots":{}}"#.to_owned()), "{declared:?}");
-        // Discovery has one of its own, or shares that of everybody.
-        assert_eq!(declared.len(), if shared { 2 } else { 4 }, "{declared:?}");
+        // Discovery has one of its own, and declares all that some client can be asked for: a
+        // server may show a tool only to those.
+        let all = r#"{"roots":{},"sampling":{"tools":{},"context":{}},"elicitation":{"form":{},"url":{}}}"#;
+        assert_eq!(declared[0], all);
+        assert_eq!(declared.len(), if shared { 3 } else { 4 }, "{declared:?}");
     }
 }
 

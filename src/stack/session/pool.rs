@@ -29,9 +29,17 @@ use crate::{
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 struct Key {
     upstream: UpstreamName,
-    /// `None`: the gateway itself, or everybody at a server that keeps nothing.
-    owner: Option<(TenantId, CallerId, Option<EmployeeId>)>,
+    owner: Owner,
     capabilities: Capabilities,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+enum Owner {
+    /// The gateway's own discovery.
+    Gateway,
+    /// Everybody, at a server that keeps nothing.
+    Everybody,
+    One(TenantId, CallerId, Option<EmployeeId>),
 }
 
 /// An open session.
@@ -130,9 +138,13 @@ impl Sessions {
     /// The place for a request's session. Where the upstream has as many as it may, the one that
     /// was not used for the longest gives way.
     pub(super) fn slot(&self, hop: &Hop) -> Result<Arc<Slot>, Error> {
-        let owner = hop.caller.as_ref().filter(|_| !hop.upstream.stateless).map(|caller| {
-            (caller.tenant.clone(), caller.id.clone(), caller.principal.employee.clone())
-        });
+        let owner = match hop.caller.as_deref() {
+            None => Owner::Gateway,
+            Some(_) if hop.upstream.stateless => Owner::Everybody,
+            Some(Caller { tenant, id, principal, .. }) => {
+                Owner::One(tenant.clone(), id.clone(), principal.employee.clone())
+            }
+        };
         let upstream = hop.upstream.name.clone();
         let key = Key { upstream, owner, capabilities: hop.capabilities };
         if let Some(slot) = self.slots.get(&key) {
@@ -154,8 +166,12 @@ impl Sessions {
 
     /// Has the gateway's own session opened anew by the next request, where it is none: a server
     /// that keeps no sessions says only when it is greeted what it serves. Says whether so.
-    pub fn greets_again(&self, upstream: &UpstreamName) -> bool {
-        let own = Key { upstream: upstream.clone(), owner: None, capabilities: Capabilities::NONE };
+    pub fn greets_again(&self, upstream: &Upstream) -> bool {
+        let own = Key {
+            upstream: upstream.name.clone(),
+            owner: Owner::Gateway,
+            capabilities: upstream.discovers(),
+        };
         let Some(slot) = self.slots.get(&own) else { return true };
         // Whoever holds it opens it, or has just done so.
         let Ok(mut open) = slot.session.try_lock() else { return false };

@@ -93,7 +93,12 @@ pub(super) fn write(routed: &Routed) -> Result<(Request, Hop), Error> {
     let user = caller
         .as_deref()
         .filter(|_| speech == Speech::Lite && upstream.inject_user && method == Method::CallTool);
-    let capabilities = capabilities(upstream, dialect, &client, meta);
+    // The gateway's own discovery; what it asks beside a call is that caller's.
+    let discovers = caller.is_none().then(|| upstream.discovers());
+    let capabilities = match discovers {
+        Some(all) => Some(declared(all)),
+        None => capabilities(upstream, dialect, &client, meta),
+    };
     let outbound = Outbound {
         speech,
         id,
@@ -154,7 +159,7 @@ pub(super) fn write(routed: &Routed) -> Result<(Request, Hop), Error> {
         headers: own,
         body,
         session: matches!(speech, Speech::Legacy(_)),
-        capabilities: upstream.declares(&client, dialect),
+        capabilities: discovers.unwrap_or_else(|| upstream.declares(&client, dialect)),
         log_level: client.log_level,
         held: None,
         client_headers: headers.clone(),

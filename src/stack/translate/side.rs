@@ -175,9 +175,10 @@ impl Side {
 }
 
 impl SideStreams {
-    /// Whether anything can be asked on a stream of a request's session.
+    /// Whether anything can be asked on a stream of a request's session: discovery, which reads
+    /// the stream of its own, answers for nobody.
     pub(super) fn concerns(hop: &Hop) -> bool {
-        hop.session && !hop.capabilities.is_empty()
+        hop.session && !hop.capabilities.is_empty() && hop.caller.is_some()
     }
 
     /// Takes part in the stream of a request's session, which is opened where it is not. `None`:

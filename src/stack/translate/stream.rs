@@ -273,7 +273,7 @@ impl Events {
             give_up.owed.push(Owed { id, key, method: kind, params });
             return Ok(());
         }
-        if kind != Method::Ping {
+        if kind != Method::Ping && request.caller.is_some() {
             tracing::warn!(
                 upstream.name = name,
                 "a server asked a question that no capability entitles it to"
