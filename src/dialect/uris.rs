@@ -45,6 +45,10 @@ pub fn rename(
             }
         }
         Method::CallTool => blocks(doc.root().get("content"), &mut found),
+        // What a tool left behind when its task was done.
+        Method::GetTask => {
+            blocks(doc.root().get("result").and_then(|result| result.get("content")), &mut found);
+        }
         Method::GetPrompt => {
             for message in doc.root().get("messages").iter().flat_map(|list| list.elements()) {
                 blocks(message.get("content"), &mut found);
@@ -105,6 +109,11 @@ mod tests {
                 Method::CallTool,
                 r#"{"content":[{"type":"resource_link","uri":"a:1","name":"n","x":1.0},{"type":"resource","resource":{"uri":"a:2","text":"t"}},{"type":"text","text":"a:3","uri":"a:4"}],"structuredContent":{"uri":"a:5"}}"#,
                 r#"{"content":[{"type":"resource_link","uri":"link+a:1","name":"n","x":1.0},{"type":"resource","resource":{"uri":"up+a:2","text":"t"}},{"type":"text","text":"a:3","uri":"a:4"}],"structuredContent":{"uri":"a:5"}}"#,
+            ),
+            (
+                Method::GetTask,
+                r#"{"taskId":"t","result":{"content":[{"type":"resource_link","uri":"a:1","name":"n"}]},"content":[{"type":"resource_link","uri":"a:2"}]}"#,
+                r#"{"taskId":"t","result":{"content":[{"type":"resource_link","uri":"link+a:1","name":"n"}]},"content":[{"type":"resource_link","uri":"a:2"}]}"#,
             ),
             (
                 Method::GetPrompt,

@@ -11,6 +11,9 @@ use std::{borrow::Cow, error::Error as StdError, fmt, time::Duration};
 
 use bytes::Bytes;
 
+/// The kind of a call that ended because its own client did not answer what it was asked.
+pub const CLIENT_SILENT: &str = "client_silent";
+
 /// A refusal or a failure on the path of a call.
 pub struct Error(Box<Inner>);
 

@@ -17,7 +17,7 @@ use super::{
     trace::TraceContext,
 };
 use crate::{
-    error::{Code, Error},
+    error::{CLIENT_SILENT, Code, Error},
     mcp::{Method, Version},
 };
 
@@ -94,6 +94,8 @@ impl Outcome {
     pub fn of(error: &Error) -> Outcome {
         match error.code() {
             Code::Internal => Outcome::GatewayError,
+            // No server's fault: nobody is to be called out of bed for it.
+            Code::Timeout if error.kind() == Some(CLIENT_SILENT) => Outcome::CallerError,
             // A provider's judgement of the arguments is a tool's failure like any other.
             Code::InvalidArgs | Code::NotFound | Code::Conflict if error.is_from_upstream() => {
                 Outcome::ToolError

@@ -21,7 +21,7 @@ use super::{
 };
 use crate::{
     dialect::questions::{self, Asked, CANCEL, Round},
-    error::{Code, Error},
+    error::{CLIENT_SILENT, Code, Error},
     json,
     mcp::{Capabilities, Method, Version, rpc},
     model::{
@@ -302,7 +302,7 @@ where
                 self.name(),
                 self.layer.parked.limits().answer.as_secs()
             );
-            return At::End(Err(Error::new(Code::Timeout, message).with_kind("timeout")));
+            return At::End(Err(Error::new(Code::Timeout, message).with_kind(CLIENT_SILENT)));
         };
         drop(asking);
         let legacy = self.again.upstream.era() == Some(Era::Legacy);

@@ -177,7 +177,7 @@ impl Front {
             http::Method::GET => {
                 return Box::pin(self.stream_of_session(inner, surface)).await;
             }
-            _ => return Err(not_allowed("POST, DELETE")),
+            _ => return Err(not_allowed("GET, POST, DELETE")),
         }
         check_content_type(&self.parts.headers)?;
         let doc = self.read(body).await?;
