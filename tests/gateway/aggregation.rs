@@ -141,6 +141,7 @@ fn missing(result: &Value) -> Vec<String> {
     missing.into_iter().flatten().map(name).collect()
 }
 
+/// C59.
 #[test]
 fn one_bad_server_does_not_take_the_whole_list_down() {
     let (a, _shop) = Shelf { tools: vec![tool("ok_tool")], ..Shelf::default() }.serve();

@@ -49,6 +49,7 @@ fn pages(client: &Client, method: &str) -> (Vec<String>, usize) {
     (all, count)
 }
 
+/// C32.
 #[test]
 fn a_server_s_cursor_comes_back_to_it_as_it_was_and_to_nobody_else() {
     for legacy in [false, true] {
@@ -77,6 +78,7 @@ fn a_server_s_cursor_comes_back_to_it_as_it_was_and_to_nobody_else() {
     }
 }
 
+/// C33.
 #[test]
 fn a_server_whose_pages_lead_nowhere_is_not_followed() {
     for cursors in [vec!["8"], vec!["a", "b"]] {

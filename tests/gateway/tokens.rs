@@ -183,6 +183,7 @@ fn beside_a_key_the_token_is_the_employee() {
     }
 }
 
+/// C68.
 #[test]
 fn schemes_have_no_case_and_empty_credentials_are_none() {
     let key = pair("k1");
@@ -214,6 +215,7 @@ fn schemes_have_no_case_and_empty_credentials_are_none() {
     }
 }
 
+/// C65.
 #[test]
 fn a_new_key_is_fetched_when_it_is_first_seen_and_an_old_one_forgotten() {
     let (one, two) = (pair("k1"), pair("k2"));

@@ -122,6 +122,7 @@ fn a_token_without_an_employee_speaks_for_its_program_alone() {
     assert_eq!(verified.principal.auth, Auth::Key);
 }
 
+/// C66.
 #[test]
 fn the_audience_is_one_text_or_several_and_must_name_the_gateway() {
     let pair = ec("k1");
@@ -143,6 +144,7 @@ fn the_audience_is_one_text_or_several_and_must_name_the_gateway() {
     assert_eq!(fault(&issuers, &token), Some(TokenFault::Audience));
 }
 
+/// C67.
 #[test]
 fn times_have_a_leeway_both_ways_and_are_numbers() {
     let pair = ec("k1");
