@@ -70,7 +70,7 @@ where
                             return;
                         }
                     }
-                    Some(Event::Question(_)) => {}
+                    Some(Event::Question(_) | Event::Answered) => {}
                     Some(Event::End(_)) | None => follow.failed(),
                 }
             }
@@ -140,7 +140,7 @@ impl Follow {
     async fn drain(&mut self) {
         while let Some(stream) = &mut self.stream {
             match timeout(Duration::ZERO, stream.next()).await {
-                Ok(Some(Event::Notification(_) | Event::Question(_))) => {}
+                Ok(Some(Event::Notification(_) | Event::Question(_) | Event::Answered)) => {}
                 Ok(Some(Event::End(_)) | None) => self.failed(),
                 Err(_) => return,
             }

@@ -244,7 +244,7 @@ where
             Content::Final(end) => Ok(end),
             Content::Stream(mut events) => loop {
                 match events.next().await {
-                    Some(Event::Notification(_) | Event::Question(_)) => {}
+                    Some(Event::Notification(_) | Event::Question(_) | Event::Answered) => {}
                     Some(Event::End(end)) => return end,
                     None => return Err(no_answer()),
                 }

@@ -37,6 +37,9 @@ pub enum Event {
     /// Something that the client is to answer while its call runs; only the handshake revisions
     /// have a form for it.
     Question(Question),
+    /// The client has answered all that it was asked, and its call is about to go on. Clients are
+    /// not told.
+    Answered,
     End(Result<Final, Error>),
 }
 

@@ -11,20 +11,24 @@ use std::{
     task::{Context, Poll, ready as ready_or_return},
 };
 
-use futures_util::future::Either;
+use futures_util::{StreamExt, future::Either};
 use http::Request as HttpRequest;
 use pin_project_lite::pin_project;
+use tokio::time::Instant;
 use tower::{Layer, Service};
 
-use super::stage::{BoxFuture, Permitted, Worlds};
+use super::stage::{BoxFuture, Permitted, World, Worlds};
 use crate::{
     error::{Code, Error},
     limit::{self, Attempt, Entry, Exceeded, SlotGuard, Subject},
     model::{
         call::{ClientAddr, Request},
+        caller::Caller,
         exchange::{Exchange, LimitHit, LimitKind},
-        reply::{Content, Event, Reply},
+        reply::{Content, Event, Reply, ReplyStream},
+        server::{Risk, UpstreamName},
     },
+    registry::Tool,
 };
 
 // === By address ===
@@ -125,7 +129,9 @@ where
         let lasts = !matches!(permitted.call.request, Request::Listen(_));
         match permitted.world.limiter.try_enter(&subject(&permitted)) {
             Attempt::In(entry) => {
-                Either::Right(Either::Left(Charged::new(entry, lasts, self.inner.call(permitted))))
+                let again = Again::of(&permitted);
+                let inner = self.inner.call(permitted);
+                Either::Right(Either::Left(Charged::new(entry, lasts, again, inner)))
             }
             Attempt::Out(exceeded) => {
                 Either::Left(ready(Err(refused(&permitted.call.exchange, &exceeded))))
@@ -143,7 +149,8 @@ where
                     if let Some(waited) = entry.waited {
                         permitted.call.exchange.facts().waited += waited;
                     }
-                    Charged::new(entry, lasts, inner.call(permitted)).await
+                    let again = Again::of(&permitted);
+                    Charged::new(entry, lasts, again, inner.call(permitted)).await
                 })))
             }
         }
@@ -151,19 +158,22 @@ where
 }
 
 fn subject(permitted: &Permitted) -> Subject<'_> {
-    let tool = match (&permitted.call.request, &permitted.tool) {
-        (Request::CallTool(_), Some(tool)) => Some(limit::Tool {
-            name: &tool.qualified,
-            upstream: tool.upstream.as_str(),
-            risk: permitted.risk(),
-        }),
-        _ => None,
-    };
-    let other = permitted
-        .asked
-        .as_ref()
-        .map(|asked| limit::Other { upstream: asked.upstream.as_str(), risk: permitted.risk() });
-    Subject::new(&permitted.call.caller, tool).about(other)
+    let other = permitted.asked.as_ref().map(|asked| asked.upstream.as_str());
+    subject_of(&permitted.call.caller, permitted.tool.as_deref(), other, permitted.risk())
+}
+
+fn subject_of<'a>(
+    caller: &'a Caller,
+    tool: Option<&'a Tool>,
+    other: Option<&'a str>,
+    risk: Risk,
+) -> Subject<'a> {
+    let tool = tool.map(|tool| limit::Tool {
+        name: &tool.qualified,
+        upstream: tool.upstream.as_str(),
+        risk,
+    });
+    Subject::new(caller, tool).about(other.map(|upstream| limit::Other { upstream, risk }))
 }
 
 fn sentence(exceeded: &Exceeded) -> String {
@@ -210,12 +220,13 @@ pin_project! {
         entry: Option<Entry>,
         // A streamed reply holds the slots to its end.
         lasts: bool,
+        again: Option<Box<Again>>,
     }
 }
 
 impl<F> Charged<F> {
-    fn new(entry: Entry, lasts: bool, inner: F) -> Self {
-        Self { inner, entry: Some(entry), lasts }
+    fn new(entry: Entry, lasts: bool, again: Option<Box<Again>>, inner: F) -> Self {
+        Self { inner, entry: Some(entry), lasts, again }
     }
 }
 
@@ -232,23 +243,84 @@ where
         Poll::Ready(match (result, entry) {
             (Ok(mut reply), Some(entry)) => {
                 reply.headers.extend(limit::admitted_headers(&entry.admitted));
-                Ok(if *this.lasts { hold(reply, entry.slots) } else { reply })
+                Ok(if *this.lasts { hold(reply, entry.slots, this.again.take()) } else { reply })
             }
             (result, _) => result,
         })
     }
 }
 
-/// Keeps the slots as long as a streamed reply lasts, or until its client is asked something: who
-/// waits for a human takes none, as a client of 2026-07-28 takes none between question and answer.
-/// Else a few people who do not answer would keep everybody from a server that has nothing to do.
-fn hold(reply: Reply, slots: SlotGuard) -> Reply {
+/// Keeps the slots as long as a streamed reply lasts, but not while its client is asked something:
+/// who waits for a human takes none, as a client of 2026-07-28 takes none between question and
+/// answer. Else a few people who do not answer would keep everybody from a server that has nothing
+/// to do. The call goes on in its turn, when there are slots for it again.
+fn hold(reply: Reply, slots: SlotGuard, again: Option<Box<Again>>) -> Reply {
     let Content::Stream(stream) = reply.content else { return reply };
-    let mut slots = Some(slots);
-    let stream = futures_util::StreamExt::inspect(stream, move |event| {
-        if matches!(event, Event::Question(_)) {
-            drop(slots.take());
+    let content = match again {
+        None => Content::Stream(Box::pin(stream.inspect(move |_| _ = &slots))),
+        Some(again) => {
+            let held = Held { stream, slots: Some(slots), again };
+            Content::Stream(Box::pin(futures_util::stream::unfold(Some(held), next)))
         }
-    });
-    Reply { content: Content::Stream(Box::pin(stream)), ..reply }
+    };
+    Reply { content, ..reply }
+}
+
+/// A reply whose client can be asked something in the middle of it.
+struct Held {
+    stream: ReplyStream,
+    slots: Option<SlotGuard>,
+    again: Box<Again>,
+}
+
+async fn next(held: Option<Held>) -> Option<(Event, Option<Held>)> {
+    let mut held = held?;
+    loop {
+        match held.stream.next().await? {
+            Event::Answered if held.slots.is_none() => match held.again.slots().await {
+                Ok(slots) => held.slots = Some(slots),
+                Err(error) => return Some((Event::End(Err(error)), None)),
+            },
+            event => {
+                if matches!(event, Event::Question(_)) {
+                    held.slots = None;
+                }
+                return Some((event, Some(held)));
+            }
+        }
+    }
+}
+
+/// What a call is limited by, to take its slots again.
+struct Again {
+    world: Arc<World>,
+    caller: Arc<Caller>,
+    exchange: Arc<Exchange>,
+    tool: Option<Arc<Tool>>,
+    other: Option<UpstreamName>,
+    risk: Risk,
+}
+
+impl Again {
+    /// Nothing for a call whose client cannot be asked while it runs.
+    fn of(permitted: &Permitted) -> Option<Box<Self>> {
+        permitted.call.client.session?;
+        Some(Box::new(Self {
+            world: permitted.world.clone(),
+            caller: permitted.call.caller.clone(),
+            exchange: permitted.call.exchange.clone(),
+            tool: permitted.tool.clone(),
+            other: permitted.asked.as_ref().map(|asked| asked.upstream.clone()),
+            risk: permitted.risk(),
+        }))
+    }
+
+    async fn slots(&self) -> Result<SlotGuard, Error> {
+        let other = self.other.as_ref().map(UpstreamName::as_str);
+        let subject = subject_of(&self.caller, self.tool.as_deref(), other, self.risk);
+        let began = Instant::now();
+        let slots = self.world.limiter.slots(&subject).await;
+        self.exchange.facts().waited += began.elapsed();
+        slots.map_err(|exceeded| refused(&self.exchange, &exceeded))
+    }
 }

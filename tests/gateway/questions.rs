@@ -118,13 +118,19 @@ impl<'a> Legacy<'a> {
 
     /// A call whose answer is read event by event.
     fn call(&self, arguments: &Value) -> Client {
+        let mut client = self.begin(arguments);
+        let head = client.head();
+        assert_eq!(head.header("content-type"), Some("text/event-stream"), "{arguments}");
+        client
+    }
+
+    /// The same, its answer wholly unread.
+    fn begin(&self, arguments: &Value) -> Client {
         let params =
             json!({ "name": "ask", "arguments": arguments, "_meta": { "progressToken": "p" } });
         let body = json!({ "jsonrpc": "2.0", "id": 7, "method": "tools/call", "params": params });
         let mut client = Client::of(self.gateway);
         client.send(&self.request(&body));
-        let head = client.head();
-        assert_eq!(head.header("content-type"), Some("text/event-stream"), "{arguments}");
         client
     }
 

@@ -66,6 +66,10 @@ enum At {
     Relaying(ReplyStream),
     /// The client gets these questions, and answers them.
     Asking(Open),
+    /// It has answered.
+    Answered(Given),
+    /// The call is to be made again with what it answered.
+    Going(Given),
     End(Result<Final, Error>),
 }
 
@@ -75,6 +79,13 @@ struct Open {
     asked: Vec<Asked>,
     unsent: VecDeque<Question>,
     until: Instant,
+}
+
+/// What a client answered, and what it would not.
+#[derive(Default)]
+struct Given {
+    answers: Vec<(Box<str>, Bytes)>,
+    refusals: Vec<(Box<str>, RpcError)>,
 }
 
 struct Bridge<S> {
@@ -132,6 +143,10 @@ where
                     }
                     bridge.answered(open).await
                 }
+                At::Answered(given) => {
+                    return Some((Event::Answered, Some((bridge, At::Going(given)))));
+                }
+                At::Going(given) => bridge.go_on(given).await,
                 At::End(end) => return Some((Event::End(end), None)),
             };
         }
@@ -290,7 +305,7 @@ where
         Ok(Some(Open { asking, asked: round.asked, unsent, until }))
     }
 
-    /// Waits for the answers to all that was asked, and makes the call again with them.
+    /// Waits for the answers to all that was asked.
     async fn answered(&mut self, open: Open) -> At {
         let Open { mut asking, asked, until, .. } = open;
         let began = Instant::now();
@@ -306,12 +321,11 @@ where
         };
         drop(asking);
         let legacy = self.again.upstream.era() == Some(Era::Legacy);
-        let mut given = Vec::new();
-        let mut refusals = Vec::new();
+        let mut given = Given::default();
         for (asked, answer) in asked.iter().zip(answers) {
             let error = match answer {
                 Answer::Result(result) if questions::answers_to(asked.method, &result) => {
-                    given.push((asked.key.clone(), result));
+                    given.answers.push((asked.key.clone(), result));
                     continue;
                 }
                 Answer::Result(_) => malformed(),
@@ -319,15 +333,21 @@ where
             };
             // A server of the same era is told as it is; any other has no form for it but this.
             if legacy {
-                refusals.push((asked.key.clone(), error));
+                given.refusals.push((asked.key.clone(), error));
             } else if asked.method == Method::Elicit {
-                given.push((asked.key.clone(), CANCEL));
+                given.answers.push((asked.key.clone(), CANCEL));
             } else {
                 return At::End(self.client_refused(asked.method));
             }
         }
-        match self.repeat(&given, refusals).await.map(|reply| reply.content) {
-            Ok(Content::Final(end)) => Box::pin(self.next(end)).await,
+        At::Answered(given)
+    }
+
+    /// Makes the call again with what the client answered.
+    async fn go_on(&mut self, given: Given) -> At {
+        let reply = self.repeat(&given.answers, given.refusals).await;
+        match reply.map(|reply| reply.content) {
+            Ok(Content::Final(end)) => self.next(end).await,
             Ok(Content::Stream(stream)) => At::Relaying(stream),
             Ok(Content::Nothing) => {
                 At::End(Err(Error::new(Code::Internal, "the call had no answer")))

@@ -254,7 +254,7 @@ where
     fn take(&self, event: Option<Event>) -> bool {
         let notification = match event {
             Some(Event::Notification(notification)) => notification,
-            Some(Event::Question(_)) => return true,
+            Some(Event::Question(_) | Event::Answered) => return true,
             Some(Event::End(_)) | None => return false,
         };
         // Policy as it is now, not as it was when somebody subscribed.

@@ -113,6 +113,7 @@ fn told(stream: &mut ReplyStream) -> Vec<String> {
         told.push(match event {
             Event::Notification(notification) => notification.method.into(),
             Event::Question(_) => "question".to_owned(),
+            Event::Answered => "answered".to_owned(),
             Event::End(_) => "end".to_owned(),
         });
     }

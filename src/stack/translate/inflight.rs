@@ -173,7 +173,7 @@ impl InFlight {
                 let Some(event) = event else { break };
                 asked = matches!(event, Event::Question(_));
                 let (needed, end) = match &event {
-                    Event::Notification(_) => (false, false),
+                    Event::Notification(_) | Event::Answered => (false, false),
                     Event::Question(_) => (true, false),
                     Event::End(_) => (true, true),
                 };
@@ -297,7 +297,7 @@ fn size(event: &Event) -> usize {
     let params = match event {
         Event::Notification(notification) => notification.params.as_deref(),
         Event::Question(question) => question.params.as_deref(),
-        Event::End(_) => None,
+        Event::Answered | Event::End(_) => None,
     };
     params.map_or(0, <[u8]>::len)
 }

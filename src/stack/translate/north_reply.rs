@@ -122,7 +122,7 @@ pub(super) async fn lite(reply: Reply, exchange: &Arc<Exchange>) -> Result<Respo
         Content::Final(end) => end,
         Content::Stream(mut events) => loop {
             match events.next().await {
-                Some(Event::Notification(_) | Event::Question(_)) => {}
+                Some(Event::Notification(_) | Event::Question(_) | Event::Answered) => {}
                 Some(Event::End(end)) => break end?,
                 None => return Err(Error::new(Code::Internal, "the stream had no end")),
             }
@@ -228,6 +228,7 @@ impl Encoder {
                 sse::encode([Bytes::from(text)])
             }
             Event::Question(question) => sse::encode([Bytes::from(jsonrpc::question(&question))]),
+            Event::Answered => SmallVec::new(),
             Event::End(Ok(end)) => {
                 note(&mut self.exchange.facts(), &end, self.dialect);
                 sse::encode(north::response(&self.id, &end, self.dialect))

@@ -135,6 +135,29 @@ fn no_more_questions_are_open_than_may_be() {
     assert_eq!(message(&call("E1"))["result"]["resultType"], "input_required");
 }
 
+/// Nobody's place is taken by one who is asked something, and nobody gets past the queue with an
+/// answer.
+#[test]
+fn a_call_that_goes_on_waits_for_a_place_again() {
+    let asker = Asker::start(Speaks::Stateless);
+    let gateway = gateway(&asker, "max_concurrency: 1", "");
+    let legacy = Legacy::open(&gateway, "2025-11-25", &everything());
+    let mut asked = legacy.call(&json!({ "rounds": [[elicit()]] }));
+    let question = next(&mut asked).unwrap();
+    let mut busy = legacy.begin(&json!({ "pauses": 4 }));
+    wait_for("the other call runs", SOON, || asker.of("tools/call").len() == 2);
+    assert_eq!(legacy.answer(&question, "result", &answer_to(&question)), 202);
+    let end = next(&mut asked).unwrap();
+    assert_eq!(said(&end), json!([answer_to(&elicit())]));
+    let calls: Vec<bool> = asker
+        .of("tools/call")
+        .iter()
+        .map(|call| call.member(&["params", "inputResponses"]).is_some())
+        .collect();
+    assert_eq!(calls, [false, false, false, false, false, false, true]);
+    assert_eq!(busy.head().status, 200);
+}
+
 #[test]
 fn only_the_session_that_was_asked_can_answer() {
     let asker = Asker::start(Speaks::Stateless);
