@@ -21,8 +21,9 @@ use crate::{
     json,
     limit::{self, LimitFault, LimitSpec, Limiter},
     mcp::Family,
-    policy::{LimitKey, LimitKind, LimitRule, Policies, Scope, Subject},
-    registry::{Catalog, Item, Registry},
+    model::{ids, server::UpstreamName},
+    policy::{ItemIndex, LimitKey, LimitKind, LimitRule, Pin, Policies, Scope, Subject},
+    registry::{Care, Catalog, Held, Item, Pinning, Registry, Tool},
     stack::stage::{World, Worlds},
 };
 
@@ -37,7 +38,7 @@ pub(super) struct Governed {
     begun: AtomicU64,
     /// The last of them that was put in its place.
     placed: Mutex<u64>,
-    /// Names that the aggregate leaves out, as far as they have been told.
+    /// What the aggregate leaves out and which tools are held, as far as it has been told.
     told: Mutex<HashSet<String>>,
 }
 
@@ -123,6 +124,13 @@ impl Governed {
                 tracing::warn!("the aggregate leaves out {name}");
             }
         }
+        for tool in world.catalog.tools() {
+            if let Some(held) = awaits_approval(&in_force.policies, tool)
+                && self.told.lock().insert(held.clone())
+            {
+                tracing::warn!(tool.name = %tool.qualified, "{held}");
+            }
+        }
         let mut placed = self.placed.lock();
         if number > *placed {
             *placed = number;
@@ -192,12 +200,15 @@ fn dimension(key: LimitKey) -> limit::Dimension {
 
 fn world(registry: &Registry, in_force: &InForce) -> World {
     let InForce { number, policies, directory, limiter } = in_force;
-    let catalog = Arc::new(registry.catalog());
+    let catalog = registry.catalog_with(|upstream, tool| care(policies, upstream, tool));
+    let catalog = Arc::new(catalog);
     // In the order of the catalog's indices.
     let tools = catalog.tools().iter().map(|t| Subject::tool(t.upstream.as_str(), t.name()));
     let items = catalog.items().iter().map(|item| subject(item));
     let subjects: Vec<Subject<'_>> = tools.chain(items).collect();
-    let rules = Arc::new(policies.bind(&subjects));
+    let held = catalog.tools().iter().filter(|tool| tool.held.is_some());
+    let held: Vec<_> = held.map(|tool| ItemIndex::new(tool.index)).collect();
+    let rules = Arc::new(policies.bind_but(&subjects, &held));
     // Here, where nobody waits for it, and not on the core of the first call.
     rules.prepare();
     if policies.has_conditions() {
@@ -209,6 +220,35 @@ fn world(registry: &Registry, in_force: &InForce) -> World {
         risk: policies.item(Subject::tool(tool.upstream.as_str(), tool.name())).risk,
     }));
     World::new(catalog, rules).with(*number, directory.clone(), limiter.clone())
+}
+
+fn care(policies: &Policies, upstream: &UpstreamName, tool: &str) -> Care {
+    let policy = policies.item(Subject::tool(upstream.as_str(), tool));
+    let pinning = match policy.pin {
+        Pin::FirstUse => Pinning::FirstUse,
+        Pin::Approve => Pinning::Approve,
+        Pin::Exactly(digest) => Pinning::Exactly(digest),
+    };
+    Care { pinning, risk: policy.risk }
+}
+
+/// What an operator has to look at before anybody can call it, in words; nothing for a tool that
+/// no policy speaks of, which nobody could call anyhow.
+fn awaits_approval(policies: &Policies, tool: &Tool) -> Option<String> {
+    let held = tool.held?;
+    if !policies.item(Subject::tool(tool.upstream.as_str(), tool.name())).classified {
+        return None;
+    }
+    let why = match held {
+        Held::New => "nobody has approved its definition",
+        Held::Changed => "its definition is not the approved one",
+    };
+    let digest: [u8; 64] = ids::hex(tool.seen);
+    let digest = String::from_utf8_lossy(&digest);
+    Some(format!(
+        "`{}` is held: {why}; `pin: \"sha256:{digest}\"` accepts what is listed now",
+        tool.qualified
+    ))
 }
 
 fn subject(item: &Item) -> Subject<'_> {

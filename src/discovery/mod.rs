@@ -186,7 +186,7 @@ where
             tracing::warn!(
                 upstream.name = %name,
                 tool.name = %drift.tool,
-                "a definition has changed under way; its first form stays in use"
+                "a tool's definition has changed under way"
             );
         }
         if change.changed {

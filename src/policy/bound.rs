@@ -11,7 +11,8 @@ use std::{
 use parking_lot::{Mutex, RwLock};
 
 use super::{
-    BitSet, Family, ItemPolicy, Reach, RiskSet, Rule, Subject, compile::Compiled, glob::Glob,
+    BitSet, Family, ItemIndex, ItemPolicy, Reach, RiskSet, Rule, Subject, compile::Compiled,
+    glob::Glob,
 };
 use crate::model::server::Risk;
 
@@ -26,6 +27,8 @@ pub struct Bound {
     /// Family and `upstream/name` of each item.
     pub names: Vec<(Family, Box<str>)>,
     pub classified: BitSet,
+    /// What may not be called whatever the rules say: its definition is not an approved one.
+    pub held: BitSet,
     /// The items of each family, by name: what a glob can match stands side by side.
     sorted: [Vec<u32>; 3],
     families: [BitSet; 3],
@@ -36,8 +39,14 @@ pub struct Bound {
 }
 
 impl Bound {
-    pub fn new(policies: Arc<Compiled>, subjects: &[Subject<'_>]) -> Self {
+    pub fn new(policies: Arc<Compiled>, subjects: &[Subject<'_>], on_hold: &[ItemIndex]) -> Self {
         let count = subjects.len();
+        let mut held = BitSet::new(count);
+        on_hold
+            .iter()
+            .map(|item| item.get())
+            .filter(|at| *at < count)
+            .for_each(|at| held.insert(at));
         let items: Vec<_> = subjects.iter().map(|subject| policies.item(*subject)).collect();
         let names: Vec<(Family, Box<str>)> =
             subjects.iter().map(|subject| (subject.family, subject.full().into())).collect();
@@ -62,6 +71,7 @@ impl Bound {
             classified: all_with(&|index| item(index, &|item| item.classified)),
             families: Family::ALL.map(|family| all_with(&|index| of(index, family))),
             risks: Risk::ALL.map(|risk| all_with(&|index| item(index, &|item| item.risk == risk))),
+            held,
             sorted,
             policies,
             items,

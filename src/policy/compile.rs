@@ -10,7 +10,7 @@ use std::{
 };
 
 use super::{
-    Family, Library,
+    Family, ItemIndex, Library,
     document::{
         Case, Directory, Employee, Injected, ItemClass, LimitRule, Override, Pin, QuotaRule, Rule,
         Screen, UpstreamClasses,
@@ -189,7 +189,12 @@ impl Policies {
 
     /// Applies the policies to a catalog. An item's index is its place in `subjects`.
     pub fn bind(&self, subjects: &[Subject<'_>]) -> Set {
-        Set::new(self.enforced.clone(), self.shadow.clone(), subjects)
+        self.bind_but(subjects, &[])
+    }
+
+    /// The same, but what is held cannot be called whatever the rules say.
+    pub fn bind_but(&self, subjects: &[Subject<'_>], held: &[ItemIndex]) -> Set {
+        Set::new(self.enforced.clone(), self.shadow.clone(), subjects, held)
     }
 }
 

@@ -112,6 +112,8 @@ pub enum Reason {
     RuleApproval,
     /// Nobody has said what it may do.
     Unclassified,
+    /// Its definition is not one that was approved.
+    PinMismatch,
 }
 
 impl Reason {
@@ -122,6 +124,7 @@ impl Reason {
             Reason::RuleDeny => "rule_deny",
             Reason::RuleApproval => "rule_approval",
             Reason::Unclassified => "unclassified",
+            Reason::PinMismatch => "pin_mismatch",
         }
     }
 }

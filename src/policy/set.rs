@@ -78,9 +78,10 @@ impl Set {
         policies: Arc<Compiled>,
         shadow: Option<Arc<Compiled>>,
         subjects: &[Subject<'_>],
+        held: &[ItemIndex],
     ) -> Self {
-        let bound = Arc::new(Bound::new(policies, subjects));
-        let shadow = shadow.map(|shadow| Arc::new(Bound::new(shadow, subjects)));
+        let bound = Arc::new(Bound::new(policies, subjects, held));
+        let shadow = shadow.map(|shadow| Arc::new(Bound::new(shadow, subjects, held)));
         let all = [Some(&bound), shadow.as_ref()].into_iter().flatten();
         let tenants = all.flat_map(|bound| bound.policies.tenants.keys());
         let tenants = tenants.map(|tenant| (tenant.clone(), OnceLock::new())).collect();

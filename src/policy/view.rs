@@ -31,6 +31,8 @@ pub struct View {
     ask: Box<[Applied]>,
     allow: Box<[Applied]>,
     visible: Arc<BitSet>,
+    /// What would be visible, were its definition an approved one.
+    held: Arc<BitSet>,
     /// What some rule with conditions is about.
     conditional: Arc<BitSet>,
     /// What some rule without conditions asks about.
@@ -160,10 +162,14 @@ impl View {
             }
         }
         visible.keep_only(&bound.classified);
+        let mut held = bound.held.clone();
+        held.keep_only(&visible);
+        visible.remove_all(&bound.held);
         let (visible, conditional, asked) =
             (bound.share(visible), bound.share(conditional), bound.share(asked));
+        let held = bound.share(held);
         let (deny, ask, allow) = (deny.into(), ask.into(), allow.into());
-        Self { bound, own, who, deny, ask, allow, visible, conditional, asked, shadow }
+        Self { bound, own, who, deny, ask, allow, visible, held, conditional, asked, shadow }
     }
 
     /// What may be called, got or read, which is what lists show, of every family. Views that see
@@ -353,6 +359,9 @@ impl View {
     }
 
     fn hidden(&self, index: usize) -> Decision<'_> {
+        if self.held.contains(index) {
+            return Decision::deny(Reason::PinMismatch, None);
+        }
         let rule = about(&self.deny, index).find(|applied| applied.is_plain());
         let reason = match rule {
             Some(_) => Reason::RuleDeny,

@@ -9,6 +9,7 @@ use super::{
     definition::{Definition, Entry},
     item::{Item, Placed, Tool},
     names::{self, Namer, Names, SEPARATOR},
+    pin::Held,
 };
 use crate::{
     mcp::{Family, Served},
@@ -36,10 +37,27 @@ pub struct Known {
     pub instructions: Option<Arc<str>>,
     /// In the order of [`Family::ALL`].
     pub listings: [Listing; 4],
-    pub tools: Vec<Arc<Definition>>,
+    pub tools: Vec<KnownTool>,
     pub prompts: Vec<Arc<Entry>>,
     pub resources: Vec<Arc<Entry>>,
     pub templates: Vec<Arc<Entry>>,
+}
+
+/// A tool in the form in which it is published.
+#[derive(Debug, Clone)]
+pub struct KnownTool {
+    pub definition: Arc<Definition>,
+    /// Why it may not be called.
+    pub held: Option<Held>,
+    /// Digest of the definition that is listed now.
+    pub seen: [u8; 32],
+}
+
+impl KnownTool {
+    /// One that is published as it is listed.
+    pub fn new(definition: Arc<Definition>) -> Self {
+        Self { seen: definition.digest, definition, held: None }
+    }
 }
 
 #[derive(Debug)]
@@ -89,15 +107,16 @@ impl Catalog {
 
     fn add_tools(&mut self, names: Names, upstreams: &[Known]) {
         let mut namer = Namer::new(names, upstreams.iter().map(|known| &known.name).collect());
-        for definition in upstreams.iter().flat_map(|known| &known.tools) {
-            namer.note(&definition.name);
+        for tool in upstreams.iter().flat_map(|known| &known.tools) {
+            namer.note(&tool.definition.name);
         }
         for (number, known) in upstreams.iter().enumerate() {
-            for definition in &known.tools {
+            for tool in &known.tools {
+                let definition = &tool.definition;
                 let alias = namer.alias(&known.name, &definition.name).into();
                 let index = self.tools.len();
                 let at = self.place(Family::Tools, index, number, known, alias, &definition.name);
-                self.tools.push(Arc::new(at.tool(definition)));
+                self.tools.push(Arc::new(at.tool(tool)));
             }
         }
     }

@@ -5,7 +5,11 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use super::definition::{Definition, Entry};
+use super::{
+    catalog::KnownTool,
+    definition::{Definition, Entry},
+    pin::Held,
+};
 use crate::{
     mcp::Family,
     model::{call::Surface, server::UpstreamName},
@@ -20,6 +24,10 @@ pub struct Tool {
     /// Position of its upstream in the configuration.
     pub upstream_index: usize,
     pub definition: Arc<Definition>,
+    /// Why it may not be called, whatever policy allows.
+    pub held: Option<Held>,
+    /// Of the definition that its server lists now, which may be another than is published.
+    pub seen: [u8; 32],
     /// Its name on the aggregate.
     pub alias: Arc<str>,
     /// Whether the aggregate has it; where plain names collide, one upstream's is left out.
@@ -104,7 +112,8 @@ pub(super) struct Placed<'a> {
 }
 
 impl Placed<'_> {
-    pub fn tool(self, definition: &Arc<Definition>) -> Tool {
+    pub fn tool(self, known: &KnownTool) -> Tool {
+        let KnownTool { definition, held, seen } = known;
         Tool {
             index: self.index,
             upstream: self.upstream.clone(),
@@ -114,6 +123,8 @@ impl Placed<'_> {
             alias: self.alias,
             on_aggregate: self.on_aggregate,
             definition: definition.clone(),
+            held: *held,
+            seen: *seen,
         }
     }
 

@@ -1,8 +1,7 @@
-//! The registry: what each upstream has listed, its tools pinned on first use, as one catalog.
+//! The registry: what each upstream has listed, its tools pinned, as one catalog.
 //!
-//! It keeps the last good listing when one fails, family by family, and the first form of a
-//! tool's definition when it changes under way. It does no input or output; `discovery` brings
-//! it the listings.
+//! It keeps the last good listing when one fails, family by family, and of a tool's definitions
+//! the one that was approved. It does no input or output; `discovery` brings it the listings.
 
 mod catalog;
 mod definition;
@@ -10,31 +9,33 @@ mod item;
 mod key_argument;
 mod names;
 mod param_header;
+mod pin;
 mod schema;
 
 use std::{
-    collections::HashMap,
+    collections::{HashMap, hash_map::Entry as Place},
     sync::{Arc, Mutex, PoisonError},
 };
 
-pub use catalog::{Catalog, Known, Listing};
+pub use catalog::{Catalog, Known, KnownTool, Listing};
 pub use definition::{Definition, DefinitionFault, Entry, read_definition, read_entry};
 pub use item::{Item, Tool};
 pub use key_argument::{KEY_ARGUMENT, take_key_argument, with_key_argument};
 pub use names::{NAME_MAX, Names};
 pub use param_header::{MarkFault, MarkedArguments, ParamHeader, without_marks};
+pub use pin::{Care, Held, Pinning};
 pub use schema::{ArgumentSchema, Mismatch, SchemaFault};
 
+use self::pin::Pin;
 use crate::{
     mcp::{Family, Served},
     model::server::UpstreamName,
 };
 
-/// A tool whose server now describes it otherwise than when it was pinned.
+/// A tool whose server now describes it otherwise than before.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Drift {
     pub tool: Arc<str>,
-    pub pinned: [u8; 32],
     pub seen: [u8; 32],
 }
 
@@ -43,16 +44,14 @@ pub struct Drift {
 pub struct Change {
     /// The catalog differs from the one before.
     pub changed: bool,
-    /// Definitions that differ from their pins and were not taken over; only news.
+    /// Definitions that are others than when they were seen first.
     pub drifted: Vec<Drift>,
 }
 
 struct Server {
     known: Known,
-    /// The first form of every tool ever seen.
-    pins: HashMap<Arc<str>, Arc<Definition>>,
-    /// The last digest that was reported as drift, so that it is reported once.
-    reported: HashMap<Arc<str>, [u8; 32]>,
+    /// Of every tool ever seen.
+    pins: HashMap<Arc<str>, Pin>,
 }
 
 /// The upstreams' listings, in configuration order.
@@ -68,11 +67,9 @@ impl Registry {
 
     /// With this way of naming things on the aggregate.
     pub fn naming(names: Names, upstreams: impl IntoIterator<Item = UpstreamName>) -> Self {
-        let servers = upstreams.into_iter().map(|name| Server {
-            known: Known::new(name),
-            pins: HashMap::new(),
-            reported: HashMap::new(),
-        });
+        let servers = upstreams
+            .into_iter()
+            .map(|name| Server { known: Known::new(name), pins: HashMap::new() });
         Self { names, servers: Mutex::new(servers.collect()) }
     }
 
@@ -98,8 +95,7 @@ impl Registry {
         })
     }
 
-    /// Takes over a complete listing of tools. A tool that is missing from it leaves at once; one
-    /// that differs from its pin keeps its first form.
+    /// Takes over a complete listing of tools. A tool that is missing from it leaves at once.
     pub fn listed(&self, upstream: &UpstreamName, definitions: Vec<Arc<Definition>>) -> Change {
         self.with(upstream, Change::default(), |server| server.listed(definitions))
     }
@@ -121,10 +117,33 @@ impl Registry {
         self.with(upstream, false, |server| server.known.failed(family, why))
     }
 
-    /// The catalog of everything listed so far.
+    /// The catalog of everything listed so far, every tool in the form that was seen first.
     pub fn catalog(&self) -> Catalog {
-        let known: Vec<_> = self.servers().iter().map(|server| server.known.clone()).collect();
+        self.catalog_with(|_, _| Care::USUAL)
+    }
+
+    /// The same, with such care for the tools.
+    pub fn catalog_with(&self, care: impl Fn(&UpstreamName, &str) -> Care) -> Catalog {
+        let known = |server: &Server| {
+            let mut known = server.known.clone();
+            for tool in &mut known.tools {
+                let care = care(&known.name, &tool.definition.name);
+                if let Some(pin) = server.pins.get(&tool.definition.name) {
+                    let (definition, held) = pin.standing(care);
+                    (tool.definition, tool.held) = (definition.clone(), held);
+                }
+            }
+            known
+        };
+        let known: Vec<_> = self.servers().iter().map(known).collect();
         Catalog::build(self.names, &known)
+    }
+
+    /// Approves a definition of a tool; `false` where there is no such definition.
+    pub fn approve(&self, upstream: &UpstreamName, tool: &str, digest: [u8; 32]) -> bool {
+        self.with(upstream, false, |server| {
+            server.pins.get_mut(tool).is_some_and(|pin| pin.approve(digest))
+        })
     }
 
     fn with<T>(
@@ -149,25 +168,29 @@ impl Registry {
 impl Server {
     fn listed(&mut self, definitions: Vec<Arc<Definition>>) -> Change {
         let mut change = Change::default();
+        let mut news = definitions.len() != self.known.tools.len();
         let mut current = Vec::with_capacity(definitions.len());
-        for seen in definitions {
-            let pinned = self.pins.entry(seen.name.clone()).or_insert_with(|| seen.clone()).clone();
-            if pinned.digest == seen.digest {
-                self.reported.remove(&seen.name);
-            } else if self.reported.insert(seen.name.clone(), seen.digest) != Some(seen.digest) {
-                change.drifted.push(Drift {
-                    tool: seen.name.clone(),
-                    pinned: pinned.digest,
-                    seen: seen.digest,
-                });
+        for (index, seen) in definitions.into_iter().enumerate() {
+            let tool = KnownTool::new(seen.clone());
+            news |= self
+                .known
+                .tools
+                .get(index)
+                .is_none_or(|before| before.definition.name != seen.name);
+            match self.pins.entry(seen.name.clone()) {
+                Place::Vacant(place) => _ = place.insert(Pin::new(seen)),
+                Place::Occupied(mut pin) => {
+                    let digest = seen.digest;
+                    if pin.get_mut().see(seen) {
+                        news = true;
+                        change.drifted.push(Drift { tool: pin.key().clone(), seen: digest });
+                    }
+                }
             }
-            current.push(pinned);
+            current.push(tool);
         }
-        let known = &mut self.known;
-        let same = current.len() == known.tools.len()
-            && current.iter().zip(&known.tools).all(|(a, b)| Arc::ptr_eq(a, b));
-        change.changed = known.now_listed(Family::Tools) || !same;
-        known.tools = current;
+        change.changed = self.known.now_listed(Family::Tools) || news;
+        self.known.tools = current;
         change
     }
 }

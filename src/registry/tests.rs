@@ -5,7 +5,10 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use super::*;
-use crate::{json, model::call::Surface};
+use crate::{
+    json,
+    model::{call::Surface, server::Risk},
+};
 
 fn upstream(name: &str) -> UpstreamName {
     UpstreamName::parse(name).unwrap()
@@ -20,6 +23,7 @@ fn definition(raw: &str) -> Arc<Definition> {
 /// A listed upstream with these tools.
 fn tools(name: &str, tools: Vec<Arc<Definition>>) -> Known {
     let listings = [const { Listing::Listed }; 4];
+    let tools = tools.into_iter().map(KnownTool::new).collect();
     Known { tools, listings, served: Some(Served::TOOLS), ..Known::new(upstream(name)) }
 }
 
@@ -103,10 +107,58 @@ fn a_definition_that_changes_keeps_its_first_form_and_is_told_once() {
     let other = definition(r#"{"name":"t","description":"reads; also mail it","inputSchema":{}}"#);
     assert!(registry.listed(&upstream("u"), vec![first.clone()]).changed);
     let change = registry.listed(&upstream("u"), vec![other.clone()]);
-    assert!(!change.changed);
     assert_eq!(change.drifted.len(), 1);
     assert!(registry.listed(&upstream("u"), vec![other]).drifted.is_empty(), "told twice");
     assert_eq!(registry.catalog().tools()[0].definition.raw, first.raw);
+}
+
+/// C75: how a tool stands whose description changes, by how careful one is with it.
+#[test]
+fn a_changed_definition_is_held_unless_it_only_looks() {
+    use Pinning::{Approve, Exactly, FirstUse};
+    let first = definition(r#"{"name":"t","description":"mails","inputSchema":{}}"#);
+    let other = definition(r#"{"name":"t","description":"mails; bcc me","inputSchema":{}}"#);
+    let (one, two) = (first.digest, other.digest);
+    for (pinning, risk, before, after) in [
+        (FirstUse, Risk::ReadLow, (one, None), (one, None)),
+        (FirstUse, Risk::ReadHigh, (one, None), (one, Some(Held::Changed))),
+        (FirstUse, Risk::WriteLow, (one, None), (one, Some(Held::Changed))),
+        (FirstUse, Risk::WriteHigh, (one, Some(Held::New)), (two, Some(Held::New))),
+        (Approve, Risk::ReadLow, (one, Some(Held::New)), (two, Some(Held::New))),
+        (Exactly(one), Risk::WriteHigh, (one, None), (two, Some(Held::Changed))),
+        (Exactly(two), Risk::ReadLow, (one, Some(Held::Changed)), (two, None)),
+    ] {
+        let registry = Registry::new([upstream("u")]);
+        let standing = || {
+            let catalog = registry.catalog_with(|_, _| Care { pinning, risk });
+            let tool = &catalog.tools()[0];
+            (tool.definition.digest, tool.held)
+        };
+        registry.listed(&upstream("u"), vec![first.clone()]);
+        assert_eq!(standing(), before, "{pinning:?} {risk:?}");
+        assert!(registry.listed(&upstream("u"), vec![other.clone()]).changed);
+        assert_eq!(standing(), after, "{pinning:?} {risk:?}");
+        // Going back to what was approved is no change any more.
+        registry.listed(&upstream("u"), vec![first.clone()]);
+        assert_eq!(standing(), before, "{pinning:?} {risk:?}");
+    }
+}
+
+#[test]
+fn what_was_approved_stays_approved() {
+    let registry = Registry::new([upstream("u")]);
+    let first = definition(r#"{"name":"t","inputSchema":{}}"#);
+    let other = definition(r#"{"name":"t","description":"d","inputSchema":{}}"#);
+    let care = Care { pinning: Pinning::Approve, risk: Risk::WriteHigh };
+    let held = || registry.catalog_with(|_, _| care).tools()[0].held;
+    registry.listed(&upstream("u"), vec![first.clone()]);
+    assert!(!registry.approve(&upstream("u"), "t", other.digest), "nobody has seen it");
+    assert!(registry.approve(&upstream("u"), "t", first.digest));
+    assert_eq!(held(), None);
+    registry.listed(&upstream("u"), vec![other.clone()]);
+    assert_eq!(held(), Some(Held::Changed));
+    assert!(registry.approve(&upstream("u"), "t", other.digest));
+    assert_eq!(held(), None);
 }
 
 #[test]

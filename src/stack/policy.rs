@@ -286,6 +286,11 @@ fn refused(refusal: &Refusal, unknown: impl FnOnce() -> Error) -> Error {
     let say = refusal.rule.as_ref().and_then(|rule| rule.say.as_deref());
     let error = match refusal.kind {
         DecisionKind::Hide | DecisionKind::Allow => unknown(),
+        DecisionKind::Deny if refusal.reason == Reason::PinMismatch => {
+            let message = "this tool's definition is not one that was approved: an operator has to \
+                           look at it first";
+            Error::new(Code::UnsafeActionBlocked, message)
+        }
         DecisionKind::Deny => {
             let usual = "policy does not allow this call with these arguments";
             Error::new(Code::PermissionDenied, say.unwrap_or(usual).to_owned())

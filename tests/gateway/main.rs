@@ -30,6 +30,7 @@ mod negotiation;
 mod notices;
 mod pagination;
 mod param_headers;
+mod pins;
 mod policy_tools;
 mod process_support;
 mod questions;

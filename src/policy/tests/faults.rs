@@ -217,7 +217,7 @@ fn a_tool_says_what_it_may_do() {
         ),
         (
             "{ risk: read_low, pin: \"sha256:00\" }",
-            "Y008 6:33 a `pin` of one definition is not part of this version: only `first_use` is known",
+            "Y007 6:33 not a digest: `sha256:` is followed by 64 digits of 0-9 and a-f",
         ),
         (
             "{ risk: read_low, pin: frist_use }",

@@ -175,7 +175,6 @@ fn what_nothing_acts_on_yet_is_refused() {
         "`cost` is not part of this version",
         "`retry_safe` is not part of this version",
         "the pin `approve` is not part of this version",
-        "a `pin` of one definition is not part of this version",
     ] {
         assert!(told.iter().any(|told| told.ends_with(expected)), "{expected}: {told:#?}");
     }
