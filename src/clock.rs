@@ -43,3 +43,12 @@ impl Clock {
         }
     }
 }
+
+/// Milliseconds since 1970 as RFC 3339 writes them, in UTC.
+pub fn rfc3339(ms: u64) -> String {
+    let timestamp =
+        i64::try_from(ms).ok().and_then(|ms| jiff::Timestamp::from_millisecond(ms).ok());
+    // What is beyond the year 9999 is never.
+    let timestamp = timestamp.unwrap_or(jiff::Timestamp::MAX);
+    timestamp.strftime("%Y-%m-%dT%H:%M:%S%.3fZ").to_string()
+}

@@ -6,7 +6,9 @@
 //! a call: the layer does, and whoever decides comes through `/v1/approvals`.
 
 mod local;
+mod notify;
 pub mod store;
+pub mod webhook;
 
 #[cfg(test)]
 mod tests;
@@ -17,8 +19,11 @@ use bytes::Bytes;
 use sha2::{Digest, Sha256};
 use tokio::sync::oneshot;
 
-pub use self::local::Local;
 use self::store::{ApprovalStore, Change, StoreFault, Then};
+pub use self::{
+    local::Local,
+    notify::{Notice, Notify},
+};
 use crate::{
     clock::Clock,
     model::{
@@ -134,6 +139,7 @@ pub enum DecideFault {
 pub struct Approvals {
     store: Arc<dyn ApprovalStore>,
     clock: Clock,
+    notify: Option<Arc<dyn Notify>>,
 }
 
 // === impl ApprovalId ===
@@ -249,7 +255,13 @@ impl Approval {
 
 impl Approvals {
     pub fn new(store: Arc<dyn ApprovalStore>, clock: Clock) -> Self {
-        Self { store, clock }
+        Self { store, clock, notify: None }
+    }
+
+    /// Also tells somebody what becomes of requests.
+    #[must_use]
+    pub fn notifying(self, notify: Arc<dyn Notify>) -> Self {
+        Self { notify: Some(notify), ..self }
     }
 
     pub fn now_ms(&self) -> u64 {
@@ -282,7 +294,7 @@ impl Approvals {
                 }
             }
         });
-        wait(|then| self.store.ask(binding, change, then)).await
+        wait(|then| self.store.ask(binding, change, self.tell_asked(then))).await
     }
 
     /// Gives a grant back whose call surely never left.
@@ -335,7 +347,7 @@ impl Approvals {
             };
             (None, Err(fault))
         });
-        wait(|then| self.store.decide(id, change, then)).await?
+        wait(|then| self.store.decide(id, change, self.tell_decided(then, now_ms))).await?
     }
 
     /// One request, if this person may see it.

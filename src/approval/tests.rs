@@ -156,3 +156,90 @@ fn an_id_has_one_spelling() {
         assert_eq!(ApprovalId::parse(wrong), None, "{wrong}");
     }
 }
+
+/// Remembers what it is told.
+#[derive(Default)]
+struct Heard(parking_lot::Mutex<Vec<(Notice, ApprovalId)>>);
+
+impl Notify for Heard {
+    fn notify(&self, notice: Notice, approval: &Approval) {
+        self.0.lock().push((notice, approval.id));
+    }
+}
+
+#[tokio::test]
+async fn each_turn_of_a_request_is_told_once() {
+    let heard = Arc::new(Heard::default());
+    let (approvals, _) = approvals();
+    let approvals = approvals.notifying(heard.clone());
+    let request = request(&[("a", &["owner"], 2)]);
+    let id = waiting(&approvals, &request).await;
+    waiting(&approvals, &request).await;
+    assert_eq!(*heard.0.lock(), [(Notice::Requested, id)], "asked again is nothing new");
+    say(&approvals, id, "E2", &["owner"], true).await.unwrap();
+    say(&approvals, id, "E2", &["owner"], true).await.unwrap_err();
+    assert_eq!(heard.0.lock().len(), 1, "one of two is no decision");
+    say(&approvals, id, "E3", &["owner"], true).await.unwrap();
+    approvals.ask(request.clone()).await.unwrap();
+    approvals.give_back(id).await.unwrap();
+    assert_eq!(heard.0.lock()[1..], [(Notice::Approved, id)]);
+    let mut other = request;
+    other.subject.arguments.digest = [9; 32];
+    let other = waiting(&approvals, &other).await;
+    say(&approvals, other, "E2", &["owner"], false).await.unwrap();
+    assert_eq!(heard.0.lock()[2..], [(Notice::Requested, other), (Notice::Refused, other)]);
+}
+
+type Held = Box<dyn FnOnce() + Send>;
+
+/// A store that has written, and answers when it is told to.
+#[derive(Default)]
+struct Late {
+    store: Local,
+    answers: Arc<parking_lot::Mutex<Vec<Held>>>,
+}
+
+impl Late {
+    fn hold<T: Send + 'static>(&self, then: Then<T>) -> Then<T> {
+        let answers = self.answers.clone();
+        Box::new(move |answer| answers.lock().push(Box::new(move || then(answer))))
+    }
+}
+
+impl ApprovalStore for Late {
+    fn ask(&self, binding: [u8; 32], change: Change<Standing>, then: Then<Standing>) {
+        self.store.ask(binding, change, self.hold(then));
+    }
+
+    fn decide(
+        &self,
+        id: ApprovalId,
+        change: Change<Result<Approval, DecideFault>>,
+        then: Then<Result<Approval, DecideFault>>,
+    ) {
+        self.store.decide(id, change, self.hold(then));
+    }
+
+    fn find(&self, id: ApprovalId, then: Then<Option<Approval>>) {
+        self.store.find(id, then);
+    }
+
+    fn of_tenant(&self, tenant: TenantId, then: Then<Vec<Approval>>) {
+        self.store.of_tenant(tenant, then);
+    }
+
+    fn sweep(&self, before_ms: u64, then: Then<()>) {
+        self.store.sweep(before_ms, then);
+    }
+}
+
+#[tokio::test]
+async fn a_request_of_somebody_who_went_away_is_told_of_all_the_same() {
+    let (heard, late) = (Arc::new(Heard::default()), Arc::new(Late::default()));
+    let approvals = Approvals::new(late.clone(), Clock::manual(1_000)).notifying(heard.clone());
+    let asked = approvals.ask(request(&[("a", &["owner"], 1)]));
+    assert!(futures_util::FutureExt::now_or_never(asked).is_none(), "it waits for the store");
+    assert_eq!(heard.0.lock().len(), 0);
+    late.answers.lock().drain(..).for_each(|answer| answer());
+    assert_eq!(heard.0.lock().len(), 1);
+}
