@@ -4,6 +4,8 @@
 //! What only the log's own order decides, `chain` and `seq`, is left out here and put in by the
 //! sink, at the places that the layout names.
 
+mod v1;
+
 use std::{io::Write, sync::Arc, time::Duration};
 
 use super::{Config, EmployeeForm, keys::Keys};
@@ -35,6 +37,8 @@ pub enum Event {
     PolicyApplied,
     /// Policy files changed and have faults: what was in force stays.
     PolicyRejected,
+    /// Somebody has said yes or no to a request for approval, or was not let.
+    ApprovalAnswer,
 }
 
 /// A record to be made from what is known of an exchange.
@@ -76,7 +80,8 @@ pub(super) struct Writer {
 impl<'a> Record<'a> {
     /// The record that every exchange ends with.
     pub fn call(facts: &'a Facts, started_ms: u64, took: Duration) -> Self {
-        Self { event: Event::Call, facts, started_ms, took }
+        let event = if facts.answer.is_some() { Event::ApprovalAnswer } else { Event::Call };
+        Self { event, facts, started_ms, took }
     }
 
     /// The record that goes before a write.
@@ -97,6 +102,7 @@ impl Event {
             Event::Gap => "gap",
             Event::PolicyApplied => "policy_applied",
             Event::PolicyRejected => "policy_rejected",
+            Event::ApprovalAnswer => "approval_answer",
         }
     }
 }
@@ -112,9 +118,10 @@ impl Writer {
     pub fn exchange(&self, record: &Record<'_>, out: &mut Vec<u8>) -> (u128, Layout) {
         let Record { event, facts, started_ms, took } = *record;
         let ms = started_ms.saturating_add(millis(took));
-        let ended = event == Event::Call;
+        let ended = event != Event::Intent;
         let id = ids::uuid_v7(ms);
         let mut object = Object::open(out);
+        object.answer(facts);
         object.digest(key!("argsHash"), facts.args_hash);
         if ended {
             object.number(key!("bytesIn"), facts.bytes_in);
@@ -133,7 +140,7 @@ impl Writer {
         object.text(key!("idempotency"), facts.idempotency);
         object.text(key!("instance"), Some(&self.instance));
         object.texts(key!("limits"), facts.limits.iter().map(|limit| &*limit.id));
-        object.text(key!("method"), facts.method.map(|method| method.as_str()));
+        object.method(facts);
         object.text(key!("outcome"), facts.outcome.map(|outcome| outcome.as_str()));
         if ended {
             object.number(key!("overhead_us"), micros(took.saturating_sub(facts.waited)));

@@ -294,9 +294,26 @@ pub struct Facts {
     pub admitted: bool,
     /// One of several messages in one HTTP request, of which another exchange tells.
     pub part: bool,
+    /// What somebody said to a request for approval, where that is what it is about.
+    pub answer: Option<Box<ApprovalAnswer>>,
+}
+
+/// What somebody said, or wanted to say, to a request for approval.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ApprovalAnswer {
+    /// The request's id, as it was asked for.
+    pub id: u128,
+    pub yes: bool,
+    /// How the request stands after it; nothing where the answer was not taken.
+    pub state: Option<&'static str>,
 }
 
 impl Facts {
+    /// The path's template, where this is a request under `/v1`: no operation of MCP's.
+    pub fn api_route(&self) -> Option<HttpFacts> {
+        self.http.filter(|http| http.route.starts_with("/v1"))
+    }
+
     /// Adds what a refusal or a failure means.
     pub fn failed(&mut self, error: &Error) {
         self.code = Some(error.code());

@@ -84,6 +84,11 @@ impl Metrics {
             "Calls with an idempotency key, by what was known of it.",
             &self.idempotency,
         );
+        page.counters(
+            metric::APPROVAL_NOTICES,
+            "Notices of approvals to the webhook.",
+            &self.approval_notices,
+        );
         page.gauges(metric::UPSTREAM_UP, "Whether an upstream answers.", &self.upstream_up);
         page.gauges(metric::CATALOG_TOOLS, "Tools of an upstream.", &self.catalog_tools);
         page.counters(metric::AUDIT_RECORDS, "Audit records.", &self.audit_records);

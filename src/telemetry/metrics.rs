@@ -52,6 +52,7 @@ pub struct Metrics {
     pub(super) trace_context_invalid: Counter,
     pub(super) policy_reloads: Family<Plain<1, ReloadLabels>, Counter>,
     pub(super) policy_revision: Mutex<Option<Arc<str>>>,
+    pub(super) approval_notices: Family<Plain<1, NoticeLabels>, Counter>,
     tenants: Tenants,
     exemplars: AtomicBool,
     clock: Clock,
@@ -63,6 +64,18 @@ pub enum Reload {
     Applied,
     Rejected,
     Unchanged,
+}
+
+/// What became of a notice of approvals, or of one attempt to send it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum NoticeResult {
+    Delivered,
+    /// An attempt failed; there will be another one.
+    Failed,
+    /// It is not tried any more.
+    GivenUp,
+    /// Too many others wait.
+    Dropped,
 }
 
 /// One of something for every method.
@@ -119,6 +132,7 @@ labels! {
     ];
     UpstreamLabels = [UPSTREAM];
     AuditLabels = [AUDIT_SINK, AUDIT_RESULT];
+    NoticeLabels = [NOTICE_RESULT];
 }
 
 // === impl Metrics ===
@@ -146,6 +160,7 @@ impl Metrics {
             trace_context_invalid: Counter::default(),
             policy_reloads: Family::new(Counter::default),
             policy_revision: Mutex::new(None),
+            approval_notices: Family::new(Counter::default),
             tenants: Tenants::new(max_tenants),
             exemplars: AtomicBool::new(false),
             clock,
@@ -158,7 +173,8 @@ impl Metrics {
         let tenant = facts.tenant.as_ref().map(|tenant| self.tenants.label(tenant.as_str()));
         let exemplar = |span_id| self.exemplar(&facts.trace, span_id);
         // What the guard turned away, and what the gateway asks of its own, is no operation.
-        if facts.entered || facts.method.is_some() {
+        // Nor is what is asked for under `/v1`.
+        if facts.method.is_some() || facts.entered && facts.api_route().is_none() {
             self.server.with(Operation::of_exchange(facts, tenant), |series| {
                 series.observe(took, exemplar(facts.trace.span_id));
             });
@@ -254,6 +270,17 @@ impl Metrics {
             Reload::Unchanged => "unchanged",
         };
         self.policy_reloads.with([result], |series| series.add(1));
+    }
+
+    /// Counts what became of a notice of approvals.
+    pub fn approval_notice(&self, result: NoticeResult) {
+        let result = match result {
+            NoticeResult::Delivered => "delivered",
+            NoticeResult::Failed => "failed",
+            NoticeResult::GivenUp => "given_up",
+            NoticeResult::Dropped => "dropped",
+        };
+        self.approval_notices.with([result], |series| series.add(1));
     }
 
     /// The revision of the policy in force.

@@ -27,7 +27,7 @@ pub use self::{
     context::Trust,
     export::ExportError,
     exposition::Format,
-    metrics::{Active, EndedSession, Metrics, OpenStream, Reload},
+    metrics::{Active, EndedSession, Metrics, NoticeResult, OpenStream, Reload},
 };
 use self::{
     context::{Contexts, Invalid},

@@ -50,6 +50,7 @@ pub mod attribute {
     pub const LIMIT_KIND: &str = "hangu.limit.kind";
     pub const LIMIT_NAME: &str = "hangu.limit.name";
     pub const METHOD_ORIGINAL: &str = "hangu.method.original";
+    pub const NOTICE_RESULT: &str = "hangu.notice.result";
     pub const OUTCOME: &str = "hangu.outcome";
     pub const POLICY_MODE: &str = "hangu.policy.mode";
     pub const POLICY_REVISION: &str = "hangu.policy.revision";
@@ -68,6 +69,7 @@ pub mod attribute {
 
 /// Instruments. On `/metrics` dots are underscores, and the unit's suffix follows.
 pub mod metric {
+    pub const APPROVAL_NOTICES: &str = "hangu.approval.notices";
     pub const AUDIT_QUEUE_DEPTH: &str = "hangu.audit.queue.depth";
     pub const AUDIT_RECORDS: &str = "hangu.audit.records";
     pub const AUDIT_WRITE_DURATION: &str = "hangu.audit.write.duration";
