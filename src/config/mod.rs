@@ -3,6 +3,7 @@
 //! `raw` holds the file as it is written; `build` turns that into these types and gathers every
 //! fault. What other parts need of it, `app.rs` hands them in their own types.
 
+mod approvals;
 mod build;
 mod callers;
 mod issuers;
@@ -22,6 +23,7 @@ use secrecy::SecretString;
 use url::Url;
 
 use crate::{
+    approval::webhook::SigningKey,
     mcp::Version,
     model::{
         caller::{CallerId, EmployeeId, Roles, TenantId},
@@ -73,6 +75,28 @@ pub struct Config {
     pub names: Names,
     pub lists: Lists,
     pub store: Store,
+    pub approvals: Approvals,
+}
+
+/// What concerns calls that wait for somebody's yes.
+#[derive(Debug)]
+pub struct Approvals {
+    /// Is told that a call waits, and what was decided.
+    pub webhook: Option<Webhook>,
+}
+
+/// Somebody who is told by HTTP.
+#[derive(Debug)]
+pub struct Webhook {
+    /// `http` or `https`, without user info, query secrets or fragment.
+    pub url: Url,
+    pub key: SigningKey,
+    /// For one attempt.
+    pub timeout: Duration,
+    /// How long a notice is tried.
+    pub give_up: Duration,
+    /// Notices that may wait.
+    pub queue: usize,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

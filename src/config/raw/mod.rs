@@ -3,6 +3,7 @@
 //! Shapes and single values are checked here; what values mean together, and whether a secret is
 //! there, in `build`.
 
+mod approvals;
 mod callers;
 mod issuers;
 mod upstreams;
@@ -16,6 +17,7 @@ use crate::{
     yaml::{ByteSize, FromNode, MapReader, Node, Spanned, VERSION, Value, Words},
 };
 
+pub use approvals::{RawApprovals, RawWebhook};
 pub use callers::{RawCaller, RawEmployee, RawIdentity, RawKey, RawKeySource};
 pub use issuers::{Algorithm, RawIssuer, RawScopes};
 pub use upstreams::{RawHeader, RawHeaderValue, RawProcess, RawUpstream};
@@ -50,6 +52,7 @@ pub struct RawConfig {
     pub names: Option<Names>,
     pub lists: RawLists,
     pub store: Option<RawStore>,
+    pub approvals: RawApprovals,
 }
 
 /// Where what must last is kept.
@@ -184,7 +187,7 @@ impl RawConfig {
         if let Some(version) = map.required_node("version", faults) {
             VERSION.read(version, faults);
         }
-        map.later(&["keyring", "egress", "approvals", "credentials"], faults);
+        map.later(&["keyring", "egress", "credentials"], faults);
         read_backend(&mut map, "shared", &SHARED, faults);
         let config = Self {
             at: node.at.clone(),
@@ -220,6 +223,7 @@ impl RawConfig {
             names: map.words("names", &NAMES, faults),
             lists: read_lists(&mut map, faults),
             store: map.optional("store", faults),
+            approvals: approvals::read(&mut map, faults),
         };
         map.finish(faults);
         Some(config)

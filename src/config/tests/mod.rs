@@ -1,5 +1,6 @@
 //! What a configuration means: defaults, every key, secrets.
 
+mod approvals;
 mod faults;
 
 use secrecy::ExposeSecret;
@@ -25,6 +26,7 @@ pub(super) fn env(name: &str) -> Option<String> {
         "PORT" => "9000",
         "DATABASE" => "postgres://u:hunter2@h/db",
         "EMPTY" => "",
+        "HOOK" => "whsec_BwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwc=",
         "BROKEN" => "two\nlines",
         "URL" => "https://user:hunter2@crm.example/mcp",
         _ => return None,
