@@ -6,7 +6,7 @@ use std::{io, net::TcpListener, sync::Arc, thread, time::Duration};
 
 use tokio::sync::watch;
 
-use super::jwks::Fetcher;
+use super::{jwks::Fetcher, webhook::Courier};
 use crate::{
     admin::{self, AdminState},
     discovery::{OnChange, Watcher},
@@ -34,6 +34,8 @@ pub(super) struct Background {
     pub tls: Option<crate::edge::Tls>,
     /// Of issuers' keys.
     pub fetchers: Vec<Fetcher>,
+    /// Of notices to the webhook.
+    pub courier: Option<Courier>,
 }
 
 /// The running thread.
@@ -53,7 +55,7 @@ impl Control {
 
 impl Background {
     pub fn start(
-        self,
+        mut self,
         admin: TcpListener,
         state: Arc<AdminState>,
         shutdown: Shutdown,
@@ -65,6 +67,10 @@ impl Background {
         let run = move || {
             runtime.block_on(async move {
                 let mut tasks = tokio::task::JoinSet::new();
+                let mut couriers = tokio::task::JoinSet::new();
+                if let Some(courier) = self.courier.take() {
+                    couriers.spawn(courier.run(shutdown.clone(), stopped.clone()));
+                }
                 self.spawn(&mut tasks, &engines);
                 let (closing, notices) = (shutdown.clone(), engines.notices.clone());
                 tasks.spawn(async move {
@@ -93,6 +99,8 @@ impl Background {
                 // Calls under way may still need what goes on beside them.
                 ended(stopped).await;
                 tasks.shutdown().await;
+                // Each ends by itself, within the time to drain.
+                while couriers.join_next().await.is_some() {}
             });
         };
         let thread = thread::Builder::new().name("hangu-control".into()).spawn(run)?;

@@ -5,11 +5,13 @@ use std::{collections::HashSet, sync::Arc, time::Duration};
 use secrecy::SecretBox;
 
 use super::{
-    App, Options, StartError, background::Background, build_info, probes, reach, world::Governed,
+    App, Options, StartError, background::Background, build_info, probes, reach, webhook,
+    world::Governed,
 };
 use crate::{
     admin::AdminState,
-    api::V1,
+    api::{ApprovalsApi, V1},
+    approval::{self, Approvals},
     audit::{self, Audit, Keys, Observer},
     channel::Channels,
     clock::Clock,
@@ -78,6 +80,10 @@ pub(super) fn app(
     let governed =
         Arc::new(Governed::new(registry.clone(), policies, own_limits(&config)).map_err(limits)?);
     let worlds = governed.worlds.clone();
+    let told = webhook::webhook(&config, &transport, &metrics, &clock)?;
+    let (outbox, courier) = told.unzip();
+    let approvals = Arc::new(approvals(outbox, &clock));
+    let api = V1::new(worlds.clone(), api_of_approvals(&approvals, &audit));
     let client_sessions =
         Arc::new(ClientSessions::new(sealer(options, session::PURPOSE)?, config.sessions.ttl));
     let questions = QuestionLimits {
@@ -140,7 +146,8 @@ pub(super) fn app(
             config::ToolsCallErrors::JsonRpc => ToolsCallErrors::JsonRpc,
             config::ToolsCallErrors::Status => ToolsCallErrors::Status,
         },
-        api: Arc::new(V1),
+        approvals,
+        api: Arc::new(api),
         clock: clock.clone(),
     };
     let shutdown = Shutdown::new();
@@ -166,6 +173,7 @@ pub(super) fn app(
         polls: config.upstreams.iter().map(|upstream| upstream.poll).collect(),
         tls: tls.clone(),
         fetchers,
+        courier,
     };
     let admin = Arc::new(AdminState {
         metrics,
@@ -188,6 +196,19 @@ pub(super) fn app(
         tls,
         store,
     })
+}
+
+/// Requests for approval, and whom they are told to.
+fn approvals(outbox: Option<webhook::Outbox>, clock: &Clock) -> Approvals {
+    let approvals = Approvals::new(Arc::new(approval::Local::default()), clock.clone());
+    match outbox {
+        Some(outbox) => approvals.notifying(Arc::new(outbox)),
+        None => approvals,
+    }
+}
+
+fn api_of_approvals(approvals: &Arc<Approvals>, audit: &Arc<Audit>) -> ApprovalsApi {
+    ApprovalsApi { approvals: approvals.clone(), audit: audit.clone(), open: Arc::new(|_| None) }
 }
 
 fn telemetry(

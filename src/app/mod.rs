@@ -12,6 +12,7 @@ mod probes;
 mod reach;
 mod reload;
 mod start_error;
+mod webhook;
 mod world;
 
 use std::{io, sync::Arc};

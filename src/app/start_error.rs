@@ -21,6 +21,8 @@ pub enum StartError {
     Upstream { name: String, source: ClusterError },
     #[error("issuer `{name}`: {source}")]
     Issuer { name: String, source: ClusterError },
+    #[error("approvals.webhook: {0}")]
+    Webhook(ClusterError),
     #[error("the audit log cannot be opened: {0}")]
     Audit(#[from] audit::StartError),
     #[error("traces cannot be exported: {0}")]

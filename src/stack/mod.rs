@@ -71,6 +71,7 @@ use self::{
     validate::ValidateLayer,
 };
 use crate::{
+    approval::Approvals,
     audit::{Audit, Keys},
     body::{Body, BoxError},
     clock::Clock,
@@ -124,6 +125,8 @@ pub struct Engines {
     pub northbound: NorthboundConfig,
     pub lists: ListConfig,
     pub tools_call_errors: ToolsCallErrors,
+    /// Calls that wait for somebody's yes.
+    pub approvals: Arc<Approvals>,
     /// Serves `/v1`.
     pub api: Arc<dyn Api>,
 }
