@@ -1,6 +1,6 @@
 //! The command line: commands, flags, exit codes.
 //!
-//! Exit codes: 0 done, 1 findings, 2 wrong usage, 3 access is wider than before, 4 the environment
+//! Exit codes: 0 done, 1 findings, or a gateway that says no, 2 wrong usage, 3 access is wider than before, 4 the environment
 //! does not allow it, 70 a bug.
 
 #![allow(
@@ -9,6 +9,7 @@
     reason = "what a command says to its user goes where users look"
 )]
 
+pub mod approvals;
 pub mod catalog;
 pub mod check;
 mod demo;
@@ -16,6 +17,7 @@ pub mod explain;
 mod healthcheck;
 pub mod init;
 pub mod policy;
+pub mod remote;
 mod serve;
 pub mod tell;
 
@@ -54,6 +56,8 @@ enum Command {
     Explain(explain::Explain),
     /// Explains, tests, compares and formats policies, without a gateway
     Policy(policy::Policy),
+    /// Lists, shows and decides on calls that wait for somebody's yes, at a running gateway
+    Approvals(approvals::Approvals),
     /// Writes a commented starting point that passes `check`
     Init {
         /// The folder to write into; existing files are never overwritten
@@ -87,7 +91,7 @@ struct CheckFlags {
     catalog: Option<PathBuf>,
 }
 
-/// What was looked at has faults.
+/// What was looked at has faults, or the gateway that was asked says no.
 const FINDINGS: u8 = 1;
 /// What was asked makes no sense.
 const USAGE: u8 = 2;
@@ -108,6 +112,7 @@ pub fn main() -> ExitCode {
         }
         Command::Explain(args) => tell::run(|out| explain::run(&args, out)),
         Command::Policy(policy) => policy.run(),
+        Command::Approvals(approvals) => tell::run(|out| approvals::run(&approvals, out)),
         Command::Init { folder } => {
             match init::run(&init::Args { folder }, &mut std::io::stdout().lock()) {
                 Ok(()) => ExitCode::SUCCESS,
