@@ -110,6 +110,11 @@ impl Gateway {
         engines.telemetry.metrics().expose(Format::Prometheus)
     }
 
+    /// What waits for somebody's yes.
+    pub fn approvals(&self) -> &hangu::approval::Approvals {
+        &self.running.as_ref().unwrap().engines().approvals
+    }
+
     /// Where the audit log is.
     pub fn audit_file(&self) -> PathBuf {
         self.folder.path().join("audit.jsonl")

@@ -322,7 +322,7 @@ impl State {
 }
 
 /// Reads one request; `None` where the connection ended or was idle for too long.
-pub(super) fn read(reader: &mut BufReader<TcpStream>, connection: usize) -> Option<Received> {
+pub fn read(reader: &mut BufReader<TcpStream>, connection: usize) -> Option<Received> {
     let mut head = String::new();
     while !head.ends_with("\r\n\r\n") {
         if reader.read_line(&mut head).ok()? == 0 {
