@@ -4,6 +4,7 @@
 //! there, in `build`.
 
 mod callers;
+mod failing;
 mod issuers;
 mod upstreams;
 
@@ -17,6 +18,7 @@ use crate::{
 };
 
 pub use callers::{RawCaller, RawEmployee, RawIdentity, RawKey, RawKeySource};
+pub use failing::{RawBreaker, RawRetries};
 pub use issuers::{Algorithm, RawIssuer, RawScopes};
 pub use upstreams::{RawHeader, RawHeaderValue, RawProcess, RawUpstream};
 
