@@ -61,7 +61,10 @@ use hangu::{
         validate::ValidateLayer,
     },
     telemetry::{self, Metrics, Telemetry},
-    upstream::{Cluster, ClusterConfig, Endpoint, Outgoing, Transport, Trust},
+    upstream::{
+        Breaker, BreakerConfig, Cluster, ClusterConfig, Endpoint, Outgoing, Retries, RetryConfig,
+        Transport, Trust,
+    },
 };
 
 type Outcome<T> = Result<T, Box<dyn StdError>>;
@@ -171,6 +174,8 @@ fn upstreams(clock: &UpstreamName) -> Outcome<Upstreams> {
         max_time: Duration::from_secs(5),
         max_request_bytes: 1 << 20,
         max_response_bytes: 1 << 20,
+        retries: Retries::new(RetryConfig::default()),
+        breaker: Arc::new(Breaker::new(clock.shared(), Some(BreakerConfig::default()))),
         era: Some(Era::Lite).into(),
         served: Served::TOOLS.bits().into(),
         instructions: None.into(),

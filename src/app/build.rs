@@ -74,7 +74,7 @@ pub(super) fn app(
     let (replays, store) = replays(&config, options, &clock)?;
     let transport = Transport::new(Trust::System);
     let channels = Channels::new(transport.clone());
-    let upstreams = reach::upstreams(&config, &transport, &channels)?;
+    let upstreams = reach::upstreams(&config, &transport, &channels, &metrics)?;
     let names = upstreams.iter().map(|upstream| upstream.name.clone());
     let registry = Arc::new(Registry::naming(config.names, names));
     let governed =

@@ -79,8 +79,12 @@ impl Fetcher {
         let mut request = Request::new(Body::Empty);
         let json = HeaderValue::from_static("application/jwk-set+json, application/json");
         request.headers_mut().insert(header::ACCEPT, json);
-        let outgoing =
-            Outgoing { to: Destination::Cluster(self.cluster.clone()), suffix: "", request };
+        let outgoing = Outgoing {
+            to: Destination::Cluster(self.cluster.clone()),
+            suffix: "",
+            request,
+            tried: None,
+        };
         let fetched = timeout(TIMEOUT, async {
             let response = upstreams.call(outgoing).await.map_err(|error| error.to_string())?;
             let status = response.status();

@@ -13,6 +13,7 @@ use crate::{
     registry::Listing,
     stack::stage::{Upstreams, Worlds},
     store::Health,
+    upstream::BreakerState,
 };
 
 /// The state of the gateway as far as probes ask for it.
@@ -85,11 +86,18 @@ impl Probes for State {
             .iter()
             .map(|upstream| {
                 let connected = upstream.reach.healthy();
+                let breaker = upstream.breaker.state();
                 let (up, state) = match world.catalog.listing(&upstream.name) {
                     _ if !connected && upstream.reach.is_pipe() => {
                         (false, "its process does not run".to_owned())
                     }
                     _ if !connected => (false, "takes no connections".to_owned()),
+                    _ if breaker == BreakerState::Open => {
+                        (false, "keeps failing: not called for now".to_owned())
+                    }
+                    _ if breaker == BreakerState::HalfOpen => {
+                        (false, "has failed: the next call is tried".to_owned())
+                    }
                     Some(Listing::Listed) => {
                         let era = upstream.era().map_or("era unknown", |era| era.as_str());
                         (true, format!("listed, {era}"))

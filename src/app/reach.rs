@@ -10,7 +10,8 @@ use crate::{
     config::{self, Config, EnvSource},
     model::{server::DialectKind, server_key::server_key},
     stack::stage::{Upstream, Upstreams},
-    upstream::{Cluster, ClusterConfig, Endpoint, Reach, Transport},
+    telemetry::Metrics,
+    upstream::{Breaker, Cluster, ClusterConfig, Endpoint, Reach, Retries, Transport},
 };
 
 /// What a process has of the gateway's own environment.
@@ -20,6 +21,7 @@ pub(super) fn upstreams(
     config: &Config,
     transport: &Transport,
     channels: &Arc<Channels>,
+    metrics: &Arc<Metrics>,
 ) -> Result<Upstreams, StartError> {
     let build = |upstream: &config::Upstream| {
         let reach = match &upstream.process {
@@ -47,6 +49,11 @@ pub(super) fn upstreams(
             max_time: upstream.max_time,
             max_request_bytes: to_usize(upstream.max_request_bytes),
             max_response_bytes: to_usize(upstream.max_response_bytes),
+            retries: Retries::new(upstream.retries),
+            breaker: Arc::new(
+                Breaker::new(upstream.name.shared(), upstream.breaker)
+                    .with_metrics(metrics.clone()),
+            ),
             era: None.into(),
             served: 0.into(),
             instructions: None.into(),

@@ -15,7 +15,7 @@ use super::calls::Reading;
 use crate::{
     body::{Body, BoxError},
     dialect::sse,
-    error::{Code, Error},
+    error::{Code, Error, Trouble},
     mcp::header,
 };
 
@@ -47,9 +47,17 @@ pub(super) fn status(status: StatusCode) -> Response<Body> {
 
 /// A failure of the server at `upstream`.
 pub(super) fn failure(upstream: &str, what: &str, kind: &'static str) -> Error {
-    Error::new(Code::ExternalServiceError, format!("`{upstream}` {what}"))
+    let error = Error::new(Code::ExternalServiceError, format!("`{upstream}` {what}"))
         .with_kind(kind)
-        .from_upstream()
+        .from_upstream();
+    match kind {
+        "process_not_started" => error.with_trouble(Trouble::Unusable),
+        "process_exited" | "broken_pipe" | "connection_reset" | "stream_ended" => {
+            error.with_trouble(Trouble::Lost)
+        }
+        "timeout" => error.with_trouble(Trouble::Silent),
+        _ => error,
+    }
 }
 
 /// A message of more than `cap` bytes.

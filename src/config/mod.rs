@@ -6,6 +6,7 @@
 mod approvals;
 mod build;
 mod callers;
+mod failing;
 mod issuers;
 mod load;
 mod net;
@@ -29,6 +30,7 @@ use crate::{
         caller::{CallerId, EmployeeId, Roles, TenantId},
         server::{DialectKind, Risk, UpstreamName},
     },
+    upstream::{BreakerConfig, RetryConfig},
 };
 
 pub use crate::registry::Names;
@@ -224,6 +226,9 @@ pub struct Upstream {
     pub max_concurrency: NonZeroUsize,
     pub max_request_bytes: u64,
     pub max_response_bytes: u64,
+    pub retries: RetryConfig,
+    /// `None`: it is called however often it fails.
+    pub breaker: Option<BreakerConfig>,
 }
 
 /// A server that is a command.

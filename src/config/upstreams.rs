@@ -10,7 +10,7 @@ use url::Url;
 use super::{
     Header, HeaderSource, HeaderTemplate, Upstream,
     build::{MAX_WAIT, size, within},
-    is_sensitive, process,
+    failing, is_sensitive, process,
     raw::{RawHeader, RawHeaderValue, RawUpstream},
     secret::Vault,
 };
@@ -113,6 +113,8 @@ fn build_one(raw: RawUpstream, vault: Vault<'_>, faults: &mut Faults) -> Option<
         .unwrap_or(MAX_CONCURRENCY),
         max_request_bytes: size(raw.max_request_bytes, 1 << 20, faults),
         max_response_bytes: size(raw.max_response_bytes, 4 << 20, faults),
+        retries: failing::retries(raw.retries, faults),
+        breaker: failing::breaker(raw.breaker, faults),
     })
 }
 

@@ -27,7 +27,7 @@ use crate::{
     registry::{Change, Registry},
     stack::{
         session::Sessions,
-        stage::{Era, Routed, SouthRequest, Upstream},
+        stage::{Era, Repeat, Routed, SouthRequest, Upstream},
     },
 };
 
@@ -270,6 +270,7 @@ where
             client: Client::default(),
             meta: Meta::default(),
             idempotency_key: None,
+            repeat: Repeat::Never,
             refusals: Vec::new(),
             headers: Arc::default(),
         };

@@ -31,8 +31,26 @@ struct Inner {
     required: Option<Bytes>,
     unknown_outcome: bool,
     from_upstream: bool,
+    trouble: Option<Trouble>,
     headers: Vec<(http::HeaderName, http::HeaderValue)>,
     cause: Option<Box<dyn StdError + Send + Sync>>,
+}
+
+/// How a server failed, where that says something of the server, or of whether it is asked again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Trouble {
+    /// No connection came about.
+    Unreached,
+    /// It cannot be used at all until somebody mends it: TLS fails, its process does not start.
+    Unusable,
+    /// The connection ended before the answer did.
+    Lost,
+    /// It, or a gateway before it, says that it cannot serve at present: 502, 503, 504.
+    Unavailable,
+    /// It failed: another status from 500 on.
+    Broken,
+    /// It said nothing in time.
+    Silent,
 }
 
 /// How the error must be told, where the taxonomy alone does not say.
@@ -64,6 +82,7 @@ impl Error {
             required: None,
             unknown_outcome: false,
             from_upstream: false,
+            trouble: None,
             headers: Vec::new(),
             cause: None,
         }))
@@ -170,6 +189,12 @@ impl Error {
         self
     }
 
+    /// How the server failed; `None`: what happened says nothing of it.
+    pub fn with_trouble(mut self, trouble: impl Into<Option<Trouble>>) -> Self {
+        self.0.trouble = trouble.into();
+        self
+    }
+
     /// A header of the answer, such as `RateLimit` or `WWW-Authenticate`.
     pub fn with_header(mut self, name: http::HeaderName, value: http::HeaderValue) -> Self {
         self.0.headers.push((name, value));
@@ -227,6 +252,10 @@ impl Error {
 
     pub fn is_from_upstream(&self) -> bool {
         self.0.from_upstream
+    }
+
+    pub fn trouble(&self) -> Option<Trouble> {
+        self.0.trouble
     }
 
     pub fn headers(&self) -> &[(http::HeaderName, http::HeaderValue)] {

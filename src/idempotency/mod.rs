@@ -191,17 +191,28 @@ impl<'a> Scope<'a> {
     }
 
     fn id(&self) -> ScopeId {
+        ScopeId(self.digest(""))
+    }
+
+    /// The key as a server is told it that knows the gateway alone: what two callers call the
+    /// same is not the same to it.
+    pub fn for_server(&self) -> String {
+        self.digest("hangu.upstream").iter().map(|byte| format!("{byte:02x}")).collect()
+    }
+
+    fn digest(&self, purpose: &str) -> [u8; 32] {
         // An employee is not to be taken for a caller of the same name.
         let (kind, principal) = match self.employee {
             Some(employee) => ("employee", employee.as_str()),
             None => ("caller", self.caller.as_str()),
         };
         let mut hash = Sha256::new();
+        hash.update(purpose);
         for part in [self.tenant.as_str(), kind, principal, self.tool, self.key.as_str()] {
             hash.update((part.len() as u64).to_be_bytes());
             hash.update(part);
         }
-        ScopeId(hash.finalize().into())
+        hash.finalize().into()
     }
 }
 

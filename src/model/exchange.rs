@@ -214,6 +214,8 @@ pub struct Attempt {
     pub error: Option<&'static str>,
     /// The JSON-RPC code of the upstream's answer, if it was an error.
     pub rpc_code: Option<i64>,
+    /// The taxonomy's word, where the attempt failed.
+    pub code: Option<Code>,
     /// Counts from 1.
     pub number: u8,
 }

@@ -313,10 +313,11 @@ impl ItemPolicy {
             pin: class.pin.unwrap_or(Pin::FirstUse),
             timeout: class.timeout.as_ref().map(|time| time.value),
             max_time: class.max_time.as_ref().map(|time| time.value),
-            retry_safe: class.retry_safe.unwrap_or(false),
+            // What the default says of reads does not make a write one.
+            retry_safe: !risk.is_write() && class.retry_safe.as_ref().is_some_and(|it| it.value),
             idempotency: class.idempotency.as_ref().map_or(usual, |mode| mode.value),
             idempotency_argument: class.idempotency_argument.clone(),
-            upstream_idempotent: class.upstream_idempotent.unwrap_or(false),
+            upstream_idempotent: class.upstream_idempotent.as_ref().is_some_and(|it| it.value),
             inject: class.inject.clone(),
             screen: class.screen,
             published: class.published.clone(),
@@ -367,6 +368,20 @@ impl Classes {
 
     pub fn of(&self, family: Family) -> &HashMap<Arc<str>, ItemClass> {
         &self.items[family as usize] // one for each family
+    }
+
+    /// A write that may have run is never sent again because somebody calls it safe.
+    pub fn check_repeats(&self, faults: &mut Faults) {
+        let items = self.items.iter().flat_map(HashMap::values);
+        for class in items.chain(&self.default) {
+            let Some(safe) = class.retry_safe.as_ref().filter(|safe| safe.value) else { continue };
+            if class.over(self.default.as_ref()).risk.is_some_and(Risk::is_write) {
+                let message = "`retry_safe` is about reads, and this is a write";
+                let fault = faults.add(FaultCode::Contradiction, &safe.at, message);
+                fault
+                    .suggest("`upstream_idempotent: true`, if the server carries out one key once");
+            }
+        }
     }
 
     /// An item's time may contradict the one it takes from the default.

@@ -12,7 +12,7 @@ use http::{HeaderMap, StatusCode, header as http_header};
 use crate::{
     body::{self, Body, CollectError},
     dialect::{jsonrpc, south},
-    error::{Code, Error, Next},
+    error::{Code, Error, Next, Trouble},
     json::{self, Doc, Kind, Value},
     mcp::rpc,
     model::reply::{Final, ResultBody},
@@ -86,7 +86,10 @@ pub(crate) fn broken(
         Ok(error) => error as Box<dyn std::error::Error + Send + Sync>,
         Err(cause) => cause,
     };
-    failure(upstream, "broke off its answer").with_kind("connection_reset").with_cause(cause)
+    failure(upstream, "broke off its answer")
+        .with_kind("connection_reset")
+        .with_trouble(Trouble::Lost)
+        .with_cause(cause)
 }
 
 /// What a standard server answered with a status that is no success.
@@ -183,7 +186,11 @@ fn by_status(
     };
     let mut error = Error::new(code, text).with_kind(status_kind(status)).from_upstream();
     if status.is_server_error() {
-        error = error.with_unknown_outcome();
+        let trouble = match status.as_u16() {
+            502..=504 => Trouble::Unavailable,
+            _ => Trouble::Broken,
+        };
+        error = error.with_unknown_outcome().with_trouble(trouble);
     }
     if let Some(after) = retry_after(headers) {
         error = error.with_retry_after(after);

@@ -135,7 +135,7 @@ fn outgoing(mut hop: Hop) -> Result<Outgoing, Error> {
     let mut request = Request::new(Body::from(hop.body));
     *request.method_mut() = hop.method;
     *request.headers_mut() = hop.headers;
-    Ok(Outgoing { to: upstream.reach.destination(), suffix: hop.path, request })
+    Ok(Outgoing { to: upstream.reach.destination(), suffix: hop.path, request, tried: hop.tried })
 }
 
 /// Takes over what the client sent under the names that the operator lists, but for what the

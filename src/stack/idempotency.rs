@@ -321,6 +321,8 @@ fn claim(permitted: &Permitted, key: &ReplayKey) -> Result<Claim, Error> {
     let tool = permitted.tool.as_ref().ok_or_else(lost)?;
     let digest = permitted.call.exchange.facts().args_hash.ok_or_else(lost)?;
     let scope = Scope::of(&permitted.call.caller, &tool.qualified, key);
-    // No tool may be declared safe to run twice yet.
-    Ok(Claim::new(scope, digest, false))
+    // Not under a key that the server honours: how long it does nobody knows, and a call in doubt
+    // may come again hours later.
+    let retry_safe = permitted.permit.policy().is_some_and(|policy| policy.retry_safe);
+    Ok(Claim::new(scope, digest, retry_safe))
 }

@@ -14,16 +14,20 @@ use futures_util::future::Either;
 use tower::{Layer, Service};
 
 use self::lists::Lists;
-use super::stage::{ListConfig, Permitted, Routed, SouthRequest, Upstreams};
+use super::stage::{ListConfig, Permitted, Repeat, Routed, SouthRequest, Upstreams};
 use crate::{
     clock::Clock,
     dialect::south,
     error::{Code, Error},
     identity::cursor::Cursors,
+    mcp::Method,
     model::{
         call::Request,
         reply::{Reply, ResultBody},
+        server::IdempotencyMode,
     },
+    policy::ItemPolicy,
+    registry::{KEY_ARGUMENT, Tool},
 };
 
 /// Finds the upstream of a call.
@@ -94,6 +98,8 @@ impl<S> Router<S> {
         let policy = permit.policy().ok_or_else(lost)?;
         let timeout = policy.timeout.unwrap_or(upstream.timeout);
         let max_time = policy.max_time.unwrap_or(upstream.max_time);
+        let key = idempotency_key.is_some();
+        let repeat = repeat(policy, &call.request, tool.as_deref(), key);
         let request = match (call.request, tool, asked) {
             (Request::CallTool(call), Some(tool), _) => SouthRequest::CallTool {
                 timeout,
@@ -117,10 +123,28 @@ impl<S> Router<S> {
             client: call.client,
             meta: call.meta,
             idempotency_key,
+            repeat,
             refusals: Vec::new(),
             headers: call.headers.into(),
         })
     }
+}
+
+/// Whether a call may be sent again though it may have run: never because its tool says so of
+/// itself, only because the operator does.
+fn repeat(policy: &ItemPolicy, request: &Request, tool: Option<&Tool>, has_key: bool) -> Repeat {
+    // Answers to questions, and the end of a task, are no reads, whatever the tool is.
+    let acts = matches!(request.method(), Method::UpdateTask | Method::CancelTask);
+    if policy.retry_safe && !acts {
+        return Repeat::Safe;
+    }
+    if !policy.upstream_idempotent || !has_key {
+        return Repeat::Never;
+    }
+    let own = policy.idempotency == IdempotencyMode::Required
+        && tool.is_some_and(|tool| tool.definition.has_key_argument);
+    let named = policy.idempotency_argument.clone();
+    Repeat::UnderKey { argument: named.or_else(|| own.then(|| KEY_ARGUMENT.into())) }
 }
 
 impl<S> Router<S> {

@@ -36,7 +36,7 @@ use crate::{
     },
     policy::{ItemPolicy, Permit},
     registry::{Item, Tool},
-    upstream::Reach,
+    upstream::{Breaker, Reach, Retries, Tried},
 };
 
 pub use self::world::{ListConfig, Page, PageKey, World, Worlds};
@@ -95,6 +95,10 @@ pub struct Upstream {
     pub max_time: Duration,
     pub max_request_bytes: usize,
     pub max_response_bytes: usize,
+    /// How many calls may be sent again.
+    pub retries: Retries,
+    /// Whether it is called at all for now.
+    pub breaker: Arc<Breaker>,
     /// Learnt by probing, and forgotten when it proves wrong.
     pub era: RwLock<Option<Era>>,
     /// What the server declared that it serves, when it was last asked.
@@ -252,6 +256,19 @@ impl SouthRequest {
     }
 }
 
+/// Whether a request may be sent again that may have been carried out.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Repeat {
+    Never,
+    /// It is a read that the operator calls safe.
+    Safe,
+    /// It has a key that the server honours, as its operator says: in this argument, or in a
+    /// header.
+    UnderKey {
+        argument: Option<Arc<str>>,
+    },
+}
+
 /// A request on its way to one upstream.
 #[derive(Clone)]
 pub struct Routed {
@@ -265,6 +282,7 @@ pub struct Routed {
     pub client: Client,
     pub meta: Meta,
     pub idempotency_key: Option<Box<str>>,
+    pub repeat: Repeat,
     /// Questions of the server that the client answered with an error, by their keys; only a
     /// server of the handshake era can be told.
     pub refusals: Vec<(Box<str>, RpcError)>,
@@ -310,6 +328,8 @@ pub struct Hop {
     pub log_level: Option<LogLevel>,
     /// The very session it belongs into; if that is gone, so is what the request is about.
     pub held: Option<HeldSession>,
+    /// Where earlier attempts of the same call went, if that matters.
+    pub tried: Option<Arc<Tried>>,
     /// The client's headers, of which only the listed ones go on.
     pub client_headers: Arc<http::HeaderMap>,
 }
@@ -341,13 +361,14 @@ impl Hop {
             capabilities,
             log_level: None,
             held: None,
+            tried: None,
             client_headers: Arc::default(),
         }
     }
 
     /// Another request beside this one, in the same session and for the same caller.
     pub fn beside(&self, headers: http::HeaderMap, body: Pieces) -> Hop {
-        Hop { headers, body, log_level: None, ..self.clone() }
+        Hop { headers, body, log_level: None, tried: None, ..self.clone() }
     }
 }
 

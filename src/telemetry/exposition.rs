@@ -90,6 +90,12 @@ impl Metrics {
             &self.approval_notices,
         );
         page.gauges(metric::UPSTREAM_UP, "Whether an upstream answers.", &self.upstream_up);
+        let help = "Calls that could be sent again, and what became of that.";
+        page.counters(metric::UPSTREAM_RETRIES, help, &self.retries);
+        let help = "An upstream's breaker: 0 closed, 1 half open, 2 open.";
+        page.gauges(metric::UPSTREAM_BREAKER, help, &self.breaker);
+        let help = "Calls that were not made because the upstream keeps failing.";
+        page.counters(metric::UPSTREAM_BREAKER_REJECTIONS, help, &self.breaker_rejections);
         page.gauges(metric::CATALOG_TOOLS, "Tools of an upstream.", &self.catalog_tools);
         page.counters(metric::AUDIT_RECORDS, "Audit records.", &self.audit_records);
         page.head(metric::AUDIT_WRITE_DURATION, Kind::Histogram, "Time to write audit records.");

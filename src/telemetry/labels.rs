@@ -163,8 +163,7 @@ impl<'a> Operation<'a> {
             is_pipe: attempt.is_pipe,
             rpc_code: attempt.rpc_code.map(|code| Some(code).filter(|code| is_known(*code))),
             error: ErrorType::of_attempt(attempt).map(ErrorType::bounded),
-            // What the gateway made of it is known for the last attempt only.
-            code: facts.code.filter(|_| attempt.outcome.is_error()),
+            code: attempt.code.or(facts.code).filter(|_| attempt.outcome.is_error()),
             outcome: Some(attempt.outcome),
             tenant,
             upstream: Some(&attempt.upstream),

@@ -45,6 +45,9 @@ pub struct Metrics {
     pub(super) limit_rejections: Family<Plain<3, LimitLabels>, Counter>,
     pub(super) idempotency: Family<Plain<1, IdempotencyLabels>, Counter>,
     pub(super) upstream_up: Family<Plain<1, UpstreamLabels>, Gauge>,
+    pub(super) retries: Family<Plain<2, RetryLabels>, Counter>,
+    pub(super) breaker: Family<Plain<1, UpstreamLabels>, Gauge>,
+    pub(super) breaker_rejections: Family<Plain<1, UpstreamLabels>, Counter>,
     pub(super) catalog_tools: Family<Plain<1, UpstreamLabels>, Gauge>,
     pub(super) audit_records: Family<Plain<2, AuditLabels>, Counter>,
     pub(super) audit_write: Histogram,
@@ -76,6 +79,18 @@ pub enum NoticeResult {
     GivenUp,
     /// Too many others wait.
     Dropped,
+}
+
+/// What became of a call that could be sent again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Retried {
+    Sent,
+    /// The upstream's budget is spent.
+    OverBudget,
+    /// The call has no time left for it.
+    TooLate,
+    /// The upstream is not called for now.
+    BreakerOpen,
 }
 
 /// One of something for every method.
@@ -131,6 +146,7 @@ labels! {
         SERVER_PORT
     ];
     UpstreamLabels = [UPSTREAM];
+    RetryLabels = [UPSTREAM, RETRY_RESULT];
     AuditLabels = [AUDIT_SINK, AUDIT_RESULT];
     NoticeLabels = [NOTICE_RESULT];
 }
@@ -153,6 +169,9 @@ impl Metrics {
             limit_rejections: Family::new(Counter::default),
             idempotency: Family::new(Counter::default),
             upstream_up: Family::new(Gauge::default),
+            retries: Family::new(Counter::default),
+            breaker: Family::new(Gauge::default),
+            breaker_rejections: Family::new(Counter::default),
             catalog_tools: Family::new(Gauge::default),
             audit_records: Family::new(Counter::default),
             audit_write: Histogram::new(OWN),
@@ -249,6 +268,27 @@ impl Metrics {
         self.upstream_up.with([upstream], |series| series.set(up.into()));
     }
 
+    /// A call that could be sent again, and whether it was.
+    pub fn retry(&self, upstream: &str, what: Retried) {
+        let result = match what {
+            Retried::Sent => "sent",
+            Retried::OverBudget => "over_budget",
+            Retried::TooLate => "too_late",
+            Retried::BreakerOpen => "breaker_open",
+        };
+        self.retries.with([upstream, result], |series| series.add(1));
+    }
+
+    /// Where an upstream's breaker stands: 0 closed, 1 half open, 2 open.
+    pub fn breaker(&self, upstream: &str, state: i64) {
+        self.breaker.with([upstream], |series| series.set(state));
+    }
+
+    /// A call that an open breaker did not let through.
+    pub fn breaker_rejection(&self, upstream: &str) {
+        self.breaker_rejections.with([upstream], |series| series.add(1));
+    }
+
     pub fn catalog_tools(&self, upstream: &str, tools: usize) {
         let tools = i64::try_from(tools).unwrap_or(i64::MAX);
         self.catalog_tools.with([upstream], |series| series.set(tools));
@@ -258,6 +298,7 @@ impl Metrics {
     pub fn keep_upstreams(&self, is_configured: impl Fn(&str) -> bool) {
         self.upstream_up.retain(|labels, _| is_configured(labels.first()));
         self.catalog_tools.retain(|labels, _| is_configured(labels.first()));
+        self.breaker.retain(|labels, _| is_configured(labels.first()));
         // A stream of one that has gone may still be read.
         self.streams.retain(|labels, open| is_configured(labels.first()) || open.value() != 0);
     }

@@ -27,7 +27,7 @@ pub use self::{
     context::Trust,
     export::ExportError,
     exposition::Format,
-    metrics::{Active, EndedSession, Metrics, NoticeResult, OpenStream, Reload},
+    metrics::{Active, EndedSession, Metrics, NoticeResult, OpenStream, Reload, Retried},
 };
 use self::{
     context::{Contexts, Invalid},

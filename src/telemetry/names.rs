@@ -60,6 +60,7 @@ pub mod attribute {
     pub const REASON: &str = "hangu.reason";
     pub const RELOAD_RESULT: &str = "hangu.reload.result";
     pub const RESULT_REF: &str = "hangu.result.ref";
+    pub const RETRY_RESULT: &str = "hangu.retry.result";
     pub const RISK: &str = "hangu.risk";
     pub const ROLES: &str = "hangu.roles";
     pub const SERVER_KEY: &str = "hangu.server.key";
@@ -88,5 +89,8 @@ pub mod metric {
     pub const SERVER_SESSION: &str = "mcp.server.session.duration";
     pub const STREAMS_ACTIVE: &str = "hangu.streams.active";
     pub const TRACE_CONTEXT_INVALID: &str = "hangu.trace_context.invalid";
+    pub const UPSTREAM_BREAKER: &str = "hangu.upstream.breaker.state";
+    pub const UPSTREAM_BREAKER_REJECTIONS: &str = "hangu.upstream.breaker.rejections";
+    pub const UPSTREAM_RETRIES: &str = "hangu.upstream.retries";
     pub const UPSTREAM_UP: &str = "hangu.upstream.up";
 }

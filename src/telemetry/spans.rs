@@ -185,7 +185,7 @@ impl Spans<'_> {
         }
         self.both_sides(&mut it);
         it.add(attribute::OUTCOME, attempt.outcome.as_str());
-        let code = self.facts.code.filter(|_| error.is_some());
+        let code = attempt.code.or(self.facts.code).filter(|_| error.is_some());
         it.maybe(attribute::ERROR_CODE, code.map(|code| code.as_str()));
         it
     }

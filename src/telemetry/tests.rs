@@ -79,6 +79,7 @@ fn attempt(number: u8, started: Instant) -> Attempt {
         outcome: Outcome::Ok,
         error: None,
         rpc_code: None,
+        code: None,
         number,
     }
 }

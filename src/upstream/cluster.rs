@@ -175,6 +175,11 @@ impl Cluster {
         &self.config
     }
 
+    /// Whether a call that failed at one address can be tried at another.
+    pub fn has_choice(&self) -> bool {
+        self.directory.peers.load().len() > 1
+    }
+
     /// Whether some address of it took the last connection that was tried.
     pub fn healthy(&self) -> bool {
         let now = self.now();

@@ -15,6 +15,7 @@ use std::{
     time::Duration,
 };
 
+use http::HeaderMap;
 use hyper::client::conn::{http1, http2};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use parking_lot::Mutex;
@@ -29,6 +30,10 @@ use crate::{body::Body, error::Error};
 
 /// How often idle connections are looked at.
 const SWEEP: Duration = Duration::from_secs(1);
+
+/// So many seconds before its server closes it, an idle connection is used no more. The clock of
+/// the pool counts whole ones, so two are at least one.
+const KEPT_MARGIN: u32 = 2;
 
 /// A core's pool.
 pub(super) struct Connector {
@@ -61,9 +66,20 @@ pub(super) enum Lease {
     Shared(http2::SendRequest<Body>),
 }
 
+/// What a server says with `Keep-Alive` of one connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Kept {
+    /// Nothing has been answered on it.
+    Unasked,
+    Untold,
+    Seconds(u32),
+}
+
 /// An HTTP/1 connection and the means to send on it.
 pub(super) struct H1 {
     pub sender: http1::SendRequest<Body>,
+    /// How long its server said that it keeps it while it is unused.
+    pub kept: Kept,
     /// `None` once it has closed.
     driver: Option<http1::Connection<TokioIo<Stream>, Body>>,
 }
@@ -152,7 +168,7 @@ impl Connector {
                 .handshake(TokioIo::new(stream))
                 .await
                 .map_err(|error| scene.unsent(error))?;
-            Lease::Own(Box::new(H1 { sender, driver: Some(driver) }))
+            Lease::Own(Box::new(H1 { sender, kept: Kept::Unasked, driver: Some(driver) }))
         };
         Ok(lease)
     }
@@ -165,6 +181,15 @@ impl Connector {
         let config = cluster.config();
         let since = self.seconds.load(Ordering::Relaxed);
         let keep = u32::try_from(config.idle_timeout.as_secs()).unwrap_or(u32::MAX);
+        // A request that is written just as its server closes is lost, and may not be sent again:
+        // so not even near that moment.
+        let keep = match connection.kept {
+            Kept::Seconds(seconds) => match seconds.checked_sub(KEPT_MARGIN) {
+                Some(less) => keep.min(less),
+                None => return,
+            },
+            Kept::Unasked | Kept::Untold => keep,
+        };
         let mut pools = self.pools.lock();
         let pool = pools.entry(peer).or_default();
         if pool.idle.len() < config.pool_size {
@@ -205,6 +230,20 @@ async fn sweep(connector: Weak<Connector>) {
             Some(connector) => connector.sweep(),
             None => return,
         }
+    }
+}
+
+// === impl Kept ===
+
+impl Kept {
+    /// Of the first answer on a connection; the others say the same.
+    pub fn told(headers: &HeaderMap) -> Self {
+        let value = headers.get("keep-alive").and_then(|value| value.to_str().ok());
+        let timeout = value.into_iter().flat_map(|value| value.split(',')).find_map(|part| {
+            let (name, seconds) = part.split_once('=')?;
+            name.trim().eq_ignore_ascii_case("timeout").then(|| seconds.trim().parse().ok())?
+        });
+        timeout.map_or(Kept::Untold, Kept::Seconds)
     }
 }
 

@@ -18,10 +18,11 @@ use smallvec::SmallVec;
 use super::{
     body::UpstreamBody,
     cluster::{Cluster, Peer},
-    connector::{Connector, H1, Lease},
+    connector::{Connector, H1, Kept, Lease},
     decode::Decoder,
     endpoint::Target,
     reach::Place,
+    retry::Tried,
 };
 use crate::{body::Body, error::Error};
 
@@ -46,11 +47,12 @@ pub(super) async fn send(
     cluster: Arc<Cluster>,
     suffix: &'static str,
     request: Request<Body>,
+    tried: Option<Arc<Tried>>,
 ) -> Result<Response<UpstreamBody>, Error> {
     let mut message = Message::from(request);
     strip_hop_by_hop(&mut message.headers);
     let spare = message.copy();
-    let (peer, response) = deliver(&core, &cluster, suffix, message).await?;
+    let (peer, response) = deliver(&core, &cluster, suffix, message, tried).await?;
     let response = match response.status() {
         StatusCode::TEMPORARY_REDIRECT | StatusCode::PERMANENT_REDIRECT
             if cluster.config().redirects =>
@@ -84,11 +86,12 @@ async fn deliver(
     cluster: &Arc<Cluster>,
     suffix: &'static str,
     mut message: Message,
+    before: Option<Arc<Tried>>,
 ) -> Result<(Arc<Peer>, Response<UpstreamBody>), Error> {
     let mut tried = SmallVec::<[u64; 4]>::new();
     let mut failure = None;
     loop {
-        let peer = match cluster.pick(&tried) {
+        let peer = match pick(cluster, &tried, before.as_deref()) {
             Some(peer) => peer,
             None => match failure {
                 Some(error) => return Err(error),
@@ -114,6 +117,17 @@ async fn deliver(
             }
         }
     }
+}
+
+/// The address of the next try: one that no earlier attempt of the call has been at, if there is
+/// one.
+fn pick(cluster: &Cluster, tried: &[u64], before: Option<&Tried>) -> Option<Arc<Peer>> {
+    let Some(before) = before else { return cluster.pick(tried) };
+    let mut avoided = before.addresses();
+    avoided.extend_from_slice(tried);
+    let peer = cluster.pick(&avoided).or_else(|| cluster.pick(tried))?;
+    before.note(peer.id);
+    Some(peer)
 }
 
 /// Sends to one address: on an idle connection, else on a new one. The inner error gives the
@@ -150,7 +164,7 @@ async fn deliver_to(
         };
         match sent {
             Sent::Answered(response) => return Ok(Ok(response)),
-            Sent::Lost(error) => return Err(cluster.scene(Some(&peer.endpoint)).lost(error)),
+            Sent::Lost(error) => return Err(cluster.scene(Some(&peer.endpoint)).unanswered(error)),
             Sent::Unsent(request, error) => {
                 message = Message::from(request);
                 if !reused {
@@ -180,10 +194,15 @@ async fn on_own(
     })
     .await;
     match answer {
-        Ok(response) => Sent::Answered(response.map(|incoming| {
-            let (core, cluster, peer) = (core.clone(), cluster.clone(), peer.clone());
-            UpstreamBody::own(incoming, connection, core, cluster, peer)
-        })),
+        Ok(response) => {
+            if connection.kept == Kept::Unasked {
+                connection.kept = Kept::told(response.headers());
+            }
+            Sent::Answered(response.map(|incoming| {
+                let (core, cluster, peer) = (core.clone(), cluster.clone(), peer.clone());
+                UpstreamBody::own(incoming, connection, core, cluster, peer)
+            }))
+        }
         Err(error) => unsent_or_lost(error),
     }
 }

@@ -9,7 +9,7 @@ use pingora::ErrorType;
 use tokio::time::error::Elapsed;
 
 use super::endpoint::Endpoint;
-use crate::error::{Code, Error};
+use crate::error::{Code, Error, Trouble};
 
 /// The private half of an upstream's error: where, how far it got, and why.
 #[derive(Debug)]
@@ -30,7 +30,7 @@ impl Failure {
         self.endpoint.as_ref()
     }
 
-    /// Whether bytes of the request may have left. If not, nobody has seen the call.
+    /// Whether somebody may have seen the call: bytes of it left, and were not refused unread.
     pub fn sent(&self) -> bool {
         self.sent
     }
@@ -83,22 +83,26 @@ impl Scene<'_> {
             | ErrorType::HandshakeError => ("tls", "could not be trusted: TLS failed"),
             _ => ("connect", "cannot be reached"),
         };
-        self.error(says, kind, false, error)
+        let trouble = if kind == "tls" { Trouble::Unusable } else { Trouble::Unreached };
+        self.error(says, kind, false, error).with_trouble(trouble)
     }
 
     /// Nor did it in time.
     pub fn connect_late(self, late: Elapsed) -> Error {
         self.error("did not take the connection in time", "timeout", false, late)
+            .with_trouble(Trouble::Unreached)
     }
 
     /// No address is known: nothing was sent.
     pub fn unresolved(self, source: impl Into<Box<dyn StdError + Send + Sync>>) -> Error {
         self.error("has no address that its name resolves to", "dns", false, source)
+            .with_trouble(Trouble::Unreached)
     }
 
     /// The connection closed before any of the request was written to it.
     pub fn unsent(self, error: hyper::Error) -> Error {
         self.error("closed the connection at once", "connection_closed", false, error)
+            .with_trouble(Trouble::Unreached)
     }
 
     /// The request, or part of it, left, and no whole answer came.
@@ -110,7 +114,21 @@ impl Scene<'_> {
         } else {
             ("connection_closed", "closed the connection before its answer was complete")
         };
-        self.error(says, kind, true, error).with_unknown_outcome()
+        let lost = self.error(says, kind, true, error).with_unknown_outcome();
+        // What is no HTTP is not lost: it would be the same the next time.
+        if kind == "bad_response" { lost } else { lost.with_trouble(Trouble::Lost) }
+    }
+
+    /// No answer came. Where the server refused the request before it looked at it, as HTTP/2 can
+    /// say of one request (RFC 9113, 8.7), nobody has processed it.
+    pub fn unanswered(self, error: hyper::Error) -> Error {
+        if is_refused(&error) {
+            let says = "refused the request before it was processed";
+            return self
+                .error(says, "stream_refused", false, error)
+                .with_trouble(Trouble::Unreached);
+        }
+        self.lost(error)
     }
 
     /// The answer's encoding is broken or unknown.
@@ -134,6 +152,17 @@ impl Scene<'_> {
     pub fn unsendable(self, why: String) -> Error {
         self.error("cannot be sent this request", "bad_request", false, why)
     }
+}
+
+fn is_refused(error: &hyper::Error) -> bool {
+    let mut source = StdError::source(error);
+    while let Some(error) = source {
+        if let Some(error) = error.downcast_ref::<h2::Error>() {
+            return error.is_remote() && error.reason() == Some(h2::Reason::REFUSED_STREAM);
+        }
+        source = error.source();
+    }
+    false
 }
 
 fn is_reset(error: &hyper::Error) -> bool {

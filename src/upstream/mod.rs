@@ -5,6 +5,7 @@
 //! says honestly whether they may have arrived.
 
 mod body;
+mod breaker;
 mod cluster;
 mod connector;
 mod decode;
@@ -13,16 +14,19 @@ mod exchange;
 mod failure;
 mod health;
 mod reach;
+mod retry;
 mod transport;
 
 #[cfg(test)]
 mod tests;
 
 pub use body::{Origin, UpstreamBody};
+pub use breaker::{Breaker, BreakerConfig, BreakerState, Probe};
 pub use cluster::{Cluster, ClusterConfig, ClusterError};
 pub use endpoint::{Endpoint, EndpointError};
 pub use failure::Failure;
 pub use reach::{Carrier, Carrying, Destination, Place, Reach};
+pub use retry::{MOST as MOST_RETRIES, Retries, RetryConfig, Tried};
 pub use transport::{Transport, Trust};
 
 use std::{
@@ -45,6 +49,8 @@ pub struct Outgoing {
     pub suffix: &'static str,
     /// Method, headers and body. The URI is ignored: the endpoint that is chosen has its own.
     pub request: http::Request<Body>,
+    /// Where earlier attempts of the call went: another address comes first. This one is added.
+    pub tried: Option<Arc<Tried>>,
 }
 
 /// One core's way to every upstream: its own idle connections, shared with no other core.
@@ -76,10 +82,10 @@ impl Service<Outgoing> for Upstreams {
     }
 
     fn call(&mut self, outgoing: Outgoing) -> Self::Future {
-        let Outgoing { to, suffix, request } = outgoing;
+        let Outgoing { to, suffix, request, tried } = outgoing;
         match to {
             Destination::Cluster(cluster) => {
-                Box::pin(exchange::send(self.0.clone(), cluster, suffix, request))
+                Box::pin(exchange::send(self.0.clone(), cluster, suffix, request, tried))
             }
             Destination::Place(place) => {
                 Box::pin(exchange::send_to(self.0.clone(), place, request))

@@ -67,7 +67,7 @@ impl Scene {
             request.headers_mut().insert(SESSION, session.parse().unwrap());
         }
         let to = Destination::Carrier(self.processes.clone());
-        let outgoing = Outgoing { to, suffix: "", request: request.unwrap() };
+        let outgoing = Outgoing { to, suffix: "", request: request.unwrap(), tried: None };
         timeout(PATIENCE, self.core.clone().call(outgoing)).await.unwrap()
     }
 

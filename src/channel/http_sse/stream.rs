@@ -121,7 +121,8 @@ async fn post(
     let mut request = Request::new(Body::from(text));
     *request.method_mut() = Method::POST;
     *request.headers_mut() = headers;
-    core.call(Outgoing { to: Destination::Place(place.clone()), suffix: "", request }).await
+    core.call(Outgoing { to: Destination::Place(place.clone()), suffix: "", request, tried: None })
+        .await
 }
 
 /// Reads what says nothing, so that its connection can be used again.
@@ -159,7 +160,8 @@ pub(super) async fn connect(
     let accept = HeaderValue::from_static("text/event-stream");
     request.headers_mut().insert(http_header::ACCEPT, accept);
     let to = Destination::Cluster(cluster.clone());
-    let response = lounge.http.clone().call(Outgoing { to, suffix: "", request }).await;
+    let response =
+        lounge.http.clone().call(Outgoing { to, suffix: "", request, tried: None }).await;
     let response = response.map_err(|error| Refusal::Failed(error.with_known_outcome()))?;
     let failed = |what, kind| Refusal::Failed(reply::failure(&config.name, what, kind));
     if response.status() != StatusCode::OK {

@@ -53,6 +53,8 @@ impl Starts {
                     (then - now).as_millis()
                 );
                 Err(reply::failure(&self.upstream, &what, "process_exited")
+                    // Nothing was tried: it is the gateway that waits.
+                    .with_trouble(None)
                     .with_advice(true, Next::Retry)
                     .with_retry_after(then - now))
             }

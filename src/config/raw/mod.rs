@@ -5,6 +5,7 @@
 
 mod approvals;
 mod callers;
+mod failing;
 mod issuers;
 mod upstreams;
 
@@ -19,6 +20,7 @@ use crate::{
 
 pub use approvals::{RawApprovals, RawWebhook};
 pub use callers::{RawCaller, RawEmployee, RawIdentity, RawKey, RawKeySource};
+pub use failing::{RawBreaker, RawRetries};
 pub use issuers::{Algorithm, RawIssuer, RawScopes};
 pub use upstreams::{RawHeader, RawHeaderValue, RawProcess, RawUpstream};
 

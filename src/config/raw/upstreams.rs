@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::SecretRef;
+use super::{RawBreaker, RawRetries, SecretRef};
 use crate::{
     fault::{FaultCode, Faults, Span},
     mcp::Version,
@@ -34,6 +34,8 @@ pub struct RawUpstream {
     pub max_concurrency: Option<Spanned<usize>>,
     pub max_request_bytes: Option<Spanned<ByteSize>>,
     pub max_response_bytes: Option<Spanned<ByteSize>>,
+    pub retries: RawRetries,
+    pub breaker: Option<RawBreaker>,
 }
 
 /// A command, and how its processes are kept.
@@ -122,6 +124,8 @@ impl RawUpstream {
             max_concurrency: map.optional("max_concurrency", faults),
             max_request_bytes: map.optional("max_request_bytes", faults),
             max_response_bytes: map.optional("max_response_bytes", faults),
+            retries: RawRetries::read(&mut map, faults),
+            breaker: RawBreaker::read(&mut map, faults),
         };
         map.finish(faults);
         Some(upstream)

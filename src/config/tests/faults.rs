@@ -464,3 +464,27 @@ fn shows_nothing(text: &str) {
         assert!(!shown.contains("hunter2"), "{shown}");
     }
 }
+
+#[test]
+fn what_happens_with_a_server_that_fails_is_checked() {
+    check_upstream(&[
+        ("{ url: \"http://h/mcp\", retries: { max: 3 } }", "Y007 6:47 not between 0 and 2"),
+        ("{ url: \"http://h/mcp\", retries: { budget: 101 } }", "Y007 6:50 not between 0 and 100"),
+        (
+            "{ url: \"http://h/mcp\", retries: { maxx: 1 } }",
+            "Y004 6:42 unknown key `maxx`: did you mean `max`?",
+        ),
+        (
+            "{ url: \"http://h/mcp\", breaker: no }",
+            "Y006 6:40 expected `off` or a mapping, found a text",
+        ),
+        (
+            "{ url: \"http://h/mcp\", breaker: { failures: 0 } }",
+            "Y007 6:52 not between 1 and 100000",
+        ),
+        (
+            "{ url: \"http://h/mcp\", breaker: { pause: 10s, max_pause: 5s } }",
+            "C009 6:65 `max_pause` is shorter than `pause`",
+        ),
+    ]);
+}

@@ -100,6 +100,12 @@ fn what_is_not_said_has_a_default() {
     assert_eq!((upstream.max_request_bytes, upstream.max_response_bytes), (1 << 20, 4 << 20));
     assert_eq!((upstream.max_concurrency.get(), upstream.dialect), (64, DialectKind::Auto));
     assert!(upstream.inject_user && !upstream.stateless && upstream.protocol.is_none());
+    let retries = upstream.retries;
+    assert_eq!((retries.max, retries.budget, retries.reserve), (2, 20, 10));
+    assert_eq!(retries.backoff, Duration::from_millis(50));
+    let breaker = upstream.breaker.unwrap();
+    assert_eq!((breaker.failures, breaker.window), (20, secs(30)));
+    assert_eq!((breaker.pause, breaker.max_pause), (secs(5), secs(60)));
     assert_eq!(config.callers[0].identity, Identity::default());
 }
 
@@ -131,7 +137,9 @@ upstreams:
     max_concurrency: 8
     max_request_bytes: 64KiB
     max_response_bytes: 8MiB
-  plain: { url: http://127.0.0.1:7001/mcp, dialect: mcp-lite, inject_user: false }
+    retries: { max: 1, budget: 5, reserve: 2, backoff: 10ms }
+    breaker: { failures: 5, window: 10s, pause: 2m }
+  plain: { url: http://127.0.0.1:7001/mcp, dialect: mcp-lite, inject_user: false, breaker: off }
 tls: { cert: cert.pem, key: cert.pem }
 origins: [https://app.example]
 trusted_proxies: [10.0.0.0/8, 192.0.2.1]
@@ -193,6 +201,12 @@ idempotency: { capacity_bytes: 1MiB, max_keys: 10, ttl: 1h, wait: 0s, max_body: 
     assert_eq!((crm.timeout, crm.max_time), (secs(20), secs(300)));
     assert_eq!((crm.connect_timeout, crm.poll, crm.max_concurrency.get()), (secs(2), secs(60), 8));
     assert_eq!((crm.max_request_bytes, crm.max_response_bytes), (65_536, 8 << 20));
+    let backoff = Duration::from_millis(10);
+    assert_eq!(crm.retries, RetryConfig { max: 1, budget: 5, reserve: 2, backoff });
+    let (pause, window) = (secs(120), secs(10));
+    let breaker = BreakerConfig { failures: 5, window, pause, max_pause: pause };
+    assert_eq!(crm.breaker, Some(breaker));
+    assert!(config.upstreams[1].breaker.is_none());
 }
 
 #[test]

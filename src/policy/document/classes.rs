@@ -31,10 +31,11 @@ pub struct ItemClass {
     pub pin: Option<Pin>,
     pub timeout: Option<Spanned<Duration>>,
     pub max_time: Option<Spanned<Duration>>,
-    pub retry_safe: Option<bool>,
+    /// Of reads alone.
+    pub retry_safe: Option<Spanned<bool>>,
     pub idempotency: Option<Spanned<IdempotencyMode>>,
     pub idempotency_argument: Option<Arc<str>>,
-    pub upstream_idempotent: Option<bool>,
+    pub upstream_idempotent: Option<Spanned<bool>>,
     pub inject: Option<Arc<[Injected]>>,
     pub screen: Option<Screen>,
     pub published: Option<Arc<Override>>,
@@ -221,6 +222,14 @@ impl ItemClass {
         {
             let message = "`idempotency: none` with an `idempotency_argument`";
             faults.add(FaultCode::Contradiction, &mode.at, message);
+        }
+        if let (Some(mode), Some(honours)) = (&self.idempotency, &self.upstream_idempotent)
+            && mode.value == IdempotencyMode::None
+            && honours.value
+        {
+            let message =
+                "`upstream_idempotent` with `idempotency: none`: there is no key to honour";
+            faults.add(FaultCode::Contradiction, &honours.at, message);
         }
         if let Some(argument) = &self.idempotency_argument
             && self.inject.iter().flat_map(|all| all.iter()).any(|own| *own.argument == **argument)

@@ -26,12 +26,10 @@ pub enum Place {
     Case,
 }
 
-const MISSING: [(Place, &str); 13] = [
+const MISSING: [(Place, &str); 11] = [
     (Place::Policy, "quotas"),
     (Place::Limit, "store_down"),
     (Place::Item, "cost"),
-    (Place::Item, "retry_safe"),
-    (Place::Item, "upstream_idempotent"),
     (Place::Item, "inject"),
     (Place::Item, "screen"),
     (Place::Item, "name"),

@@ -244,12 +244,12 @@ fn a_tool_says_what_it_may_do() {
         ("{ risk: read_low, inject: {} }", "Y008 6:28 `inject` is not part of this version"),
         ("{ risk: read_low, screen: mark }", "Y008 6:28 `screen` is not part of this version"),
         (
-            "{ risk: read_low, retry_safe: true }",
-            "Y008 6:28 `retry_safe` is not part of this version",
+            "{ risk: write_low, retry_safe: true }",
+            "C009 6:41 `retry_safe` is about reads, and this is a write: `upstream_idempotent: true`, if the server carries out one key once",
         ),
         (
-            "{ risk: read_low, upstream_idempotent: true }",
-            "Y008 6:28 `upstream_idempotent` is not part of this version",
+            "{ risk: read_low, idempotency: none, upstream_idempotent: true }",
+            "C009 6:68 `upstream_idempotent` with `idempotency: none`: there is no key to honour",
         ),
         ("{ risk: read_low, name: y }", "Y008 6:28 `name` is not part of this version"),
         (
@@ -270,7 +270,23 @@ fn a_tool_says_what_it_may_do() {
             "version: hangu/v1\nkind: Tools\nupstreams:\n  crm:\n    default: { risk: read_low, max_time: 10s }\n    tools: { a: { timeout: 20s } }\n",
             "C009 6:28 `timeout` is longer than `max_time`, which ends every call",
         ),
+        (
+            "version: hangu/v1\nkind: Tools\nupstreams:\n  crm:\n    default: { risk: write_low }\n    tools: { a: { retry_safe: true } }\n",
+            "C009 6:31 `retry_safe` is about reads, and this is a write: `upstream_idempotent: true`, if the server carries out one key once",
+        ),
     ]);
+}
+
+#[test]
+fn what_the_default_says_of_reads_is_not_said_of_writes() {
+    let text = "version: hangu/v1\nkind: Tools\nupstreams:\n  crm:\n    default: { risk: read_low, retry_safe: true, upstream_idempotent: true }\n    tools: { pay: { risk: write_low }, x: { retry_safe: false } }\n";
+    let (policies, faults) = Policies::compile(vec![file("a.yaml", text)]);
+    assert_eq!(told(&faults), [""; 0]);
+    let policies = policies.unwrap();
+    for (name, safe) in [("other", true), ("pay", false), ("x", false)] {
+        let item = policies.item(Subject::tool("crm", name));
+        assert_eq!((item.retry_safe, item.upstream_idempotent), (safe, true), "{name}");
+    }
 }
 
 #[test]

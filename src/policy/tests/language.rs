@@ -173,7 +173,6 @@ fn what_nothing_acts_on_yet_is_refused() {
         "`quotas` is not part of this version",
         "`store_down` is not part of this version",
         "`cost` is not part of this version",
-        "`retry_safe` is not part of this version",
         "the pin `approve` is not part of this version",
     ] {
         assert!(told.iter().any(|told| told.ends_with(expected)), "{expected}: {told:#?}");

@@ -16,7 +16,7 @@ use tokio::{
 use tower::Service;
 
 use super::{
-    super::stage::{Era, Routed, SouthRequest, Upstream, Upstreams, Worlds},
+    super::stage::{Era, Repeat, Routed, SouthRequest, Upstream, Upstreams, Worlds},
     Feeds, Refused, Topic,
     feeds::{FeedKey, Task},
 };
@@ -332,6 +332,7 @@ where
             dialect: None,
             meta: Meta::default(),
             idempotency_key: None,
+            repeat: Repeat::Never,
             refusals: Vec::new(),
             headers: Arc::default(),
         };

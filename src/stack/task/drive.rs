@@ -25,7 +25,7 @@ use crate::{
         reply::{Content, Event, Final, Reply, ReplyStream},
     },
     registry::Tool,
-    stack::stage::{Routed, SouthRequest},
+    stack::stage::{Repeat, Routed, SouthRequest},
 };
 
 /// Between two looks at a task whose server does not say how often it wants to be asked.
@@ -281,6 +281,7 @@ fn about(call: &Routed, ask: Ask, timeout: Duration) -> Routed {
     // Neither progress nor a key belongs to it.
     routed.meta = Meta::default();
     routed.idempotency_key = None;
+    routed.repeat = Repeat::Never;
     let max_time = timeout;
     routed.request = SouthRequest::Ask { ask: Box::new(ask), timeout, max_time };
     routed

@@ -40,7 +40,11 @@ const EVENT_BYTES: usize = 1 << 20;
 const QUIET: Duration = Duration::from_secs(300);
 
 /// Opens the stream.
-pub(super) async fn open<S>(mut inner: S, request: Request, mut hop: Hop) -> Result<Reply, Error>
+pub(super) async fn open<S>(
+    mut inner: S,
+    mut request: Request,
+    mut hop: Hop,
+) -> Result<Reply, Error>
 where
     S: Service<Hop, Response = Response<Body>, Error = Error> + Clone + Send + Sync + 'static,
     S::Future: Send,

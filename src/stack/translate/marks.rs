@@ -10,7 +10,7 @@ use tokio::time::timeout_at;
 use tower::Service;
 
 use super::{
-    super::stage::{Era, Hop, Routed, SouthRequest},
+    super::stage::{Era, Hop, Repeat, Routed, SouthRequest},
     give_up::GiveUp,
     outgoing::{self, write},
     southbound::{Read, failed, read, timed_out},
@@ -86,6 +86,7 @@ where
             client: Client::default(),
             meta: Meta::default(),
             idempotency_key: None,
+            repeat: Repeat::Never,
             refusals: Vec::new(),
             ..routed.clone()
         };
@@ -113,7 +114,7 @@ where
     S: Service<Hop, Response = http::Response<Body>, Error = Error> + Clone + Send + Sync + 'static,
     S::Future: Send,
 {
-    let (request, hop) = write(routed)?;
+    let (mut request, hop) = write(routed)?;
     let mut give_up = GiveUp::new(&request, &hop, inner);
     let answered = timeout_at(stream::deadline(&request), async {
         poll_fn(|cx| inner.poll_ready(cx)).await?;
@@ -138,7 +139,4 @@ pub(super) fn rewrite(hop: &mut Hop, routed: &Routed, params: &[ParamHeader]) {
         hop.headers.remove(&param.header);
     }
     outgoing::repeat_arguments(&mut hop.headers, params, arguments.as_ref());
-    if let Some(attempt) = hop.exchange.facts().attempts.last_mut() {
-        attempt.number = 2;
-    }
 }

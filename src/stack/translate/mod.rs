@@ -1,6 +1,7 @@
 //! Between dialects and the middle: northbound reads calls and writes replies, southbound
 //! writes requests and reads answers.
 
+mod again;
 mod batch;
 mod give_up;
 mod hold;

@@ -7,7 +7,8 @@ use bytes::Bytes;
 use tokio::time::Instant;
 
 use super::{
-    super::stage::{Era, Hop, Routed, SouthRequest, Upstream, next_id},
+    super::stage::{Era, Hop, Repeat, Routed, SouthRequest, Upstream, next_id},
+    again,
     southbound::Request,
 };
 use crate::{
@@ -17,6 +18,7 @@ use crate::{
         streamable_http, task,
     },
     error::{Code, Error},
+    idempotency::{ReplayKey, Scope},
     mcp::{Capabilities, Method, Served, Version, header, meta},
     model::{
         call::{Client, Meta, RawMembers},
@@ -29,18 +31,7 @@ use crate::{
 
 /// Writes what a server is asked.
 pub(super) fn write(routed: &Routed) -> Result<(Request, Hop), Error> {
-    let Routed {
-        exchange,
-        caller,
-        upstream,
-        request,
-        dialect,
-        client,
-        meta,
-        idempotency_key,
-        headers,
-        ..
-    } = routed;
+    let Routed { exchange, caller, upstream, request, dialect, client, meta, headers, .. } = routed;
     let (dialect, client) = (*dialect, *client);
     let speech = speech(upstream, request)?;
     if speech == Speech::Lite
@@ -140,11 +131,8 @@ pub(super) fn write(routed: &Routed) -> Result<(Request, Hop), Error> {
     if let Some(value) = tracestate.and_then(|state| http::HeaderValue::try_from(&*state).ok()) {
         own.insert(header::TRACESTATE, value);
     }
-    if speech == Speech::Lite
-        && let Some(key) = &idempotency_key
-        && let Ok(value) = http::HeaderValue::from_str(key)
-    {
-        own.insert(header::IDEMPOTENCY_KEY, value);
+    if let Some(key) = key_header(routed, speech) {
+        own.insert(header::IDEMPOTENCY_KEY, key);
     }
     let hop = Hop {
         exchange: exchange.clone(),
@@ -162,6 +150,7 @@ pub(super) fn write(routed: &Routed) -> Result<(Request, Hop), Error> {
         capabilities: discovers.unwrap_or_else(|| upstream.declares(&client, dialect)),
         log_level: client.log_level,
         held: None,
+        tried: None,
         client_headers: headers.clone(),
     };
     let request = Request {
@@ -174,11 +163,30 @@ pub(super) fn write(routed: &Routed) -> Result<(Request, Hop), Error> {
         method,
         speech,
         attempt,
+        watched: again::is_watched(routed),
+        probe: None,
         progress_token: meta.progress_token.clone(),
         end: started + max_time,
         timeout,
     };
     Ok((request, hop))
+}
+
+/// The key of a call as its server gets it in a header: as it is where the server is told whose it
+/// is, as a provider is; else, if it honours keys, one that no other caller's call has.
+fn key_header(routed: &Routed, speech: Speech) -> Option<http::HeaderValue> {
+    let key = routed.idempotency_key.as_deref()?;
+    if speech == Speech::Lite {
+        return http::HeaderValue::from_str(key).ok();
+    }
+    let (Repeat::UnderKey { argument: None }, Some(caller), Some(tool)) =
+        (&routed.repeat, &routed.caller, routed.request.tool())
+    else {
+        return None;
+    };
+    let key = ReplayKey::parse(key).ok()?;
+    let scoped = Scope::of(caller, &tool.qualified, &key).for_server();
+    http::HeaderValue::try_from(scoped).ok()
 }
 
 /// Repeats marked arguments in headers, from the body that is sent; a null or absent one has
@@ -289,6 +297,7 @@ pub(super) fn begin(
         outcome: Outcome::Cancelled,
         error: None,
         rpc_code: None,
+        code: None,
         number: 1,
     });
     Begun {

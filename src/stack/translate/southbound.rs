@@ -5,7 +5,6 @@
 //! take whatever it says. It knows neither sessions nor credentials; the layers below do.
 
 use std::{
-    future::poll_fn,
     mem,
     sync::Arc,
     task::{Context, Poll},
@@ -22,6 +21,7 @@ use super::{
         parked::ParkedCalls,
         stage::{BoxFuture, Era, HeldSession, Hop, Routed, Upstream},
     },
+    again::{self, Unserved},
     give_up::GiveUp,
     listening, marks,
     outgoing::{self, write},
@@ -36,7 +36,7 @@ use crate::{
         south::{self, Speech},
         task,
     },
-    error::{Code, Error},
+    error::{Code, Error, Trouble},
     mcp::{Capabilities, Method, Served, Version, rpc},
     model::{
         call::Client,
@@ -45,6 +45,7 @@ use crate::{
         reply::{Content, Final, Reply},
     },
     telemetry::Metrics,
+    upstream::{Failure, Probe},
 };
 
 /// Speaks to servers.
@@ -53,7 +54,7 @@ pub struct SouthboundLayer {
     parked: Arc<ParkedCalls>,
     sides: Arc<SideStreams>,
     /// `None`: nobody counts the streams.
-    metrics: Option<Arc<Metrics>>,
+    pub(super) metrics: Option<Arc<Metrics>>,
 }
 
 impl SouthboundLayer {
@@ -124,6 +125,10 @@ pub(super) struct Request {
     pub speech: Speech,
     /// Of the attempt in the exchange's facts.
     pub attempt: usize,
+    /// How it ends says something of the server.
+    pub watched: bool,
+    /// The server has failed, and this is to show whether it is well again.
+    pub probe: Option<Probe>,
     /// The token under which the client waits for progress.
     pub progress_token: Option<Bytes>,
     /// When nothing may come any more, whatever has come.
@@ -148,43 +153,32 @@ where
             return Box::pin(go_on(&layer.parked, live, deadline)).await;
         }
     }
-    let (request, hop) = write(&routed)?;
+    let probe = again::admit(&layer, &routed)?;
+    let (mut request, mut hop) = write(&routed)?;
+    request.probe = probe;
     if request.method == Method::Listen {
         return Box::pin(listening::open(inner, request, hop)).await;
     }
-    let error = match attempt(&mut inner, &layer, &routed, request, hop).await {
-        Ok(reply) => return Ok(reply),
-        Err(Unserved { error, disagrees: false }) => return Err(error),
-        Err(Unserved { error, .. }) => error,
-    };
-    // The server has not begun with the call. What it wants repeated may have changed since it
-    // was listed; if it has, the call goes out once more.
-    let Some(params) = marks::anew(&mut inner, &routed).await else { return Err(error) };
-    let (request, mut hop) = write(&routed)?;
-    marks::rewrite(&mut hop, &routed, &params);
-    poll_fn(|cx| inner.poll_ready(cx)).await?;
-    attempt(&mut inner, &layer, &routed, request, hop).await.map_err(|unserved| unserved.error)
-}
-
-/// Why an attempt at a request brought nothing, as the caller is told.
-struct Unserved {
-    error: Error,
-    /// The server says that the headers and arguments of a call disagree.
-    disagrees: bool,
-}
-
-impl From<Error> for Unserved {
-    fn from(error: Error) -> Self {
-        Self { error, disagrees: false }
+    let (deadline, end) = (stream::deadline(&request), request.end);
+    hop.tried = again::elsewhere(&routed);
+    let tried = hop.tried.clone();
+    match attempt(&mut inner, &layer, &routed, request, hop, deadline).await {
+        Ok(reply) => Ok(reply),
+        // Boxed, as is all that few calls need: what a call's future holds is moved for each.
+        Err(unserved) => {
+            let times = again::Times { deadline, end };
+            Box::pin(again::after(inner, &layer, &routed, unserved, times, tried)).await
+        }
     }
 }
 
-async fn attempt<S>(
+pub(super) async fn attempt<S>(
     inner: &mut S,
     layer: &SouthboundLayer,
     routed: &Routed,
     request: Request,
     hop: Hop,
+    deadline: Instant,
 ) -> Result<Reply, Unserved>
 where
     S: Service<Hop, Response = Response<Body>, Error = Error> + Clone + Send + Sync + 'static,
@@ -193,8 +187,6 @@ where
     let SouthboundLayer { parked, sides, .. } = layer;
     // Dropped with the call, it tells a server of the handshake era that nobody waits.
     let mut give_up = GiveUp::new(&request, &hop, inner);
-    let deadline = stream::deadline(&request);
-    // Boxed, as is all that few calls need: what a call's future holds is moved for each of them.
     if request.method.may_ask()
         && SideStreams::concerns(&hop)
         && let Some(side) = Box::pin(sides.enter(&hop, inner)).await
@@ -248,18 +240,23 @@ async fn go_on(
 }
 
 /// What becomes of a stream whose first is known.
-fn settle(parked: &Arc<ParkedCalls>, live: Live, first: First) -> Result<Reply, Error> {
+fn settle(parked: &Arc<ParkedCalls>, mut live: Live, first: First) -> Result<Reply, Error> {
     match first {
         First::End(end) => ended(live.request, live.give_up, end),
-        First::Asks => park::park(parked, live).map(plain),
+        First::Asks => {
+            live.request.answered();
+            park::park(parked, live).map(plain)
+        }
         First::Stream => {
+            // However long it goes on, the server is there.
+            live.request.answered();
             let content = Content::Stream(stream::relay(parked.clone(), live));
             Ok(Reply { headers: smallvec::SmallVec::new(), content })
         }
     }
 }
 
-fn ended(request: Request, give_up: GiveUp, end: Final) -> Result<Reply, Error> {
+fn ended(mut request: Request, give_up: GiveUp, end: Final) -> Result<Reply, Error> {
     give_up.disarm();
     request.close(Ok(&end));
     // Discovery learns from such an answer how the server speaks.
@@ -271,7 +268,7 @@ fn ended(request: Request, give_up: GiveUp, end: Final) -> Result<Reply, Error> 
     finish(&request, end).map(plain)
 }
 
-pub(super) fn failed(request: Request, give_up: GiveUp, error: Error) -> Error {
+pub(super) fn failed(mut request: Request, give_up: GiveUp, error: Error) -> Error {
     // A server that answered, whatever it was, waits for no cancellation.
     if error.code() != Code::Timeout {
         give_up.disarm();
@@ -437,13 +434,19 @@ pub(super) fn timed_out(request: &Request) -> Error {
     } else {
         format!("`{upstream}` did not answer within {} ms", request.timeout.as_millis())
     };
-    Error::new(Code::Timeout, limit).with_kind("timeout").with_unknown_outcome().from_upstream()
+    Error::new(Code::Timeout, limit)
+        .with_kind("timeout")
+        // One that went on answering for as long as a call may take was not silent.
+        .with_trouble((Instant::now() < request.end).then_some(Trouble::Silent))
+        .with_unknown_outcome()
+        .from_upstream()
 }
 
 impl Request {
     /// Notes how the attempt ended.
-    pub(super) fn close(&self, end: Result<&Final, &Error>) {
+    pub(super) fn close(&mut self, end: Result<&Final, &Error>) {
         Self::close_at(&self.exchange, self.attempt, end);
+        self.judge(end.err());
     }
 
     /// Notes how an attempt ended that is another exchange's already.
@@ -469,6 +472,10 @@ impl Request {
             Err(error) => {
                 attempt.outcome = Outcome::of(error);
                 attempt.error = error.kind();
+                attempt.code = Some(error.code());
+                if let Some(endpoint) = Failure::of(error).and_then(Failure::endpoint) {
+                    attempt.server = Some((endpoint.host().clone(), endpoint.port()));
+                }
             }
         }
         facts.waited += took;

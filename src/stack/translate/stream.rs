@@ -34,7 +34,7 @@ use super::{
 use crate::{
     body::{Body, BoxError},
     dialect::{questions, south, sse},
-    error::{Code, Error},
+    error::{Code, Error, Trouble},
     mcp::Method,
     model::reply::{Content, Event, Final, Notification, Reply, ReplyStream},
     telemetry::{Metrics, OpenStream},
@@ -200,7 +200,8 @@ impl Events {
                 }
                 Woke::Frame(Some(Err(cause))) => answer::broken(name, cause),
                 Woke::Frame(None) => answer::failure(name, "ended its stream before the answer")
-                    .with_kind("stream_ended"),
+                    .with_kind("stream_ended")
+                    .with_trouble(Trouble::Lost),
             };
             if give_up.is_lost() {
                 return Err(answer::session_lost(name));
@@ -376,7 +377,7 @@ pub(super) fn relay(parked: std::sync::Arc<ParkedCalls>, live: Live) -> ReplyStr
             Ok(Err(error)) => Err(error),
             Err(_) => Err(timed_out(&live.request)),
         };
-        let Live { request, give_up, .. } = live;
+        let Live { mut request, give_up, .. } = live;
         // A server that let its time run out is told; one that ended the stream knows.
         if !matches!(&step, Err(error) if error.code() == Code::Timeout) {
             give_up.disarm();

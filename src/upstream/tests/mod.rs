@@ -32,7 +32,7 @@ fn transport() -> Transport {
 
 fn outgoing(cluster: &Arc<Cluster>) -> Outgoing {
     let request = Request::builder().method(Method::POST).body(Body::from("{\"call\":1}")).unwrap();
-    Outgoing { to: Destination::Cluster(cluster.clone()), suffix: "", request }
+    Outgoing { to: Destination::Cluster(cluster.clone()), suffix: "", request, tried: None }
 }
 
 async fn send(core: &Upstreams, outgoing: Outgoing) -> Result<Response<UpstreamBody>, Error> {

@@ -58,6 +58,31 @@ async fn a_connection_that_closed_while_idle_is_noticed_before_it_is_used() {
 }
 
 #[tokio::test]
+async fn a_connection_is_not_used_near_the_time_at_which_its_server_closes_it() {
+    for (header, kept) in [
+        ("", 1),
+        ("Keep-Alive: timeout=5\r\n", 1),
+        ("Keep-Alive: timeout=5, max=100\r\n", 1),
+        ("keep-alive: max=100, TIMEOUT = 2\r\n", 1),
+        ("Keep-Alive: timeout=1\r\n", 0),
+        ("Keep-Alive: timeout=0\r\n", 0),
+        ("Keep-Alive: timeout=soon\r\n", 1),
+    ] {
+        let text = format!("HTTP/1.1 200 OK\r\n{header}content-length: 2\r\n\r\nok");
+        let wire = Wire::start([vec![Step::Read, write(&text), Step::Read]]).await;
+        let (core, shop) = (Upstreams::new(transport()), cluster(&[wire.url()]));
+        assert_eq!(call(&core, &shop).await.unwrap(), "ok");
+        assert_eq!(core.idle(&shop), kept, "{header}");
+    }
+    let text = "HTTP/1.1 200 OK\r\nKeep-Alive: timeout=3\r\ncontent-length: 2\r\n\r\nok";
+    let wire = Wire::start([vec![Step::Read, write(text), Step::Read]]).await;
+    let (core, shop) = (Upstreams::new(transport()), cluster(&[wire.url()]));
+    call(&core, &shop).await.unwrap();
+    tokio::time::sleep(Duration::from_millis(2_600)).await;
+    assert_eq!(core.idle(&shop), 0, "before its server does");
+}
+
+#[tokio::test]
 async fn a_call_that_was_read_is_never_sent_again() {
     let first = vec![Step::Read, answer("ok"), Step::Read];
     let wire = Wire::start([first, vec![Step::Echo]]).await;

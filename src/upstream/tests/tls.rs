@@ -21,6 +21,7 @@ use tokio::net::TcpListener;
 use tokio_rustls::TlsAcceptor;
 
 use super::*;
+use crate::body::BoxError;
 
 /// An HTTPS server whose certificate is for `localhost`, and the file to trust it by.
 struct Https {
@@ -83,7 +84,12 @@ impl Https {
 }
 
 /// Tells version and authority before the body.
-async fn echo(request: Request<Incoming>) -> Result<Response<Body>, hyper::Error> {
+async fn echo(request: Request<Incoming>) -> Result<Response<Body>, BoxError> {
+    match request.uri().path() {
+        "/refused" => return Err(h2::Error::from(h2::Reason::REFUSED_STREAM).into()),
+        "/cancelled" => return Err(h2::Error::from(h2::Reason::CANCEL).into()),
+        _ => {}
+    }
     let host = request.headers().get("host").map(|host| host.to_str().unwrap().to_owned());
     let authority = request.uri().authority().map(ToString::to_string);
     let said = format!("{:?} {} ", request.version(), authority.or(host).unwrap());
@@ -102,6 +108,22 @@ async fn http_2_is_spoken_where_the_server_offers_it_on_one_connection() {
     }
     call(&core, &shop).await.unwrap();
     assert_eq!(https.connections.load(SeqCst), 1);
+}
+
+#[tokio::test]
+async fn a_request_that_http_2_refuses_unread_is_known_not_to_have_run() {
+    let https = Https::start(&["h2"]).await;
+    for (path, kind, unknown) in
+        [("refused", "stream_refused", false), ("cancelled", "connection_closed", true)]
+    {
+        let transport = Transport::new(Trust::File(https.roots.path().to_owned()));
+        let url = https.url("localhost").replace("mcp", path);
+        let config = ClusterConfig::new("shop", vec![Endpoint::parse(&url).unwrap()]);
+        let shop = Cluster::new(config, &transport).unwrap();
+        let error = call(&Upstreams::new(transport), &shop).await.unwrap_err();
+        assert_eq!((error.kind(), error.unknown_outcome()), (Some(kind), unknown), "{error:?}");
+        assert!(error.trouble().is_some());
+    }
 }
 
 #[tokio::test]

@@ -77,6 +77,8 @@ pub struct Answer {
     pub after: After,
     coded: bool,
     cut: usize,
+    /// How long the connection may be idle after it, whatever the server's own time is.
+    pub idle: Option<Duration>,
 }
 
 impl Answer {
@@ -93,6 +95,7 @@ impl Answer {
             after: After::Keep,
             coded: false,
             cut: usize::MAX,
+            idle: None,
         }
     }
 
@@ -163,6 +166,12 @@ impl Answer {
     /// Writes no more than so many bytes at once.
     pub fn cut(mut self, bytes: usize) -> Self {
         self.cut = bytes;
+        self
+    }
+
+    /// Keeps the connection for so long.
+    pub fn keeping(mut self, idle: Duration) -> Self {
+        self.idle = Some(idle);
         self
     }
 

@@ -246,8 +246,10 @@ impl State {
     fn serve(&self, stream: TcpStream, connection: usize) {
         stream.set_nodelay(true).unwrap();
         let mut reader = BufReader::new(stream);
+        // A connection on which nothing has come yet is not idle.
+        let mut idle = None;
         loop {
-            reader.get_ref().set_read_timeout(*self.idle_close.lock()).unwrap();
+            reader.get_ref().set_read_timeout(idle).unwrap();
             let Some(request) = read(&mut reader, connection) else { return };
             self.received.lock().push(request.clone());
             let answer = self.answer(&request);
@@ -257,6 +259,7 @@ impl State {
             if writer.hung_up {
                 self.hang_ups.fetch_add(1, Ordering::Relaxed);
             }
+            idle = answer.idle.or(*self.idle_close.lock());
             match (written, answer.after) {
                 (Ok(()), After::Keep) => {}
                 (Ok(()), After::Reset) => return reset(reader.into_inner()),
