@@ -312,7 +312,7 @@ impl Library {
                     tools.iter().for_each(|tools| Classes::add(&mut upstreams, tools, &mut own));
                 }
             }
-            upstreams.values().for_each(|classes| classes.check_times(&mut own));
+            upstreams.values().for_each(|classes| classes.check_whole(&mut own));
             let upstreams = Arc::new(upstreams);
             if !own.is_empty() {
                 faults.extend(own.into_sorted());

@@ -26,18 +26,13 @@ pub enum Place {
     Case,
 }
 
-const MISSING: [(Place, &str); 13] = [
+const MISSING: [(Place, &str); 8] = [
     (Place::Policy, "quotas"),
     (Place::Limit, "store_down"),
     (Place::Item, "cost"),
     (Place::Item, "retry_safe"),
     (Place::Item, "upstream_idempotent"),
-    (Place::Item, "inject"),
     (Place::Item, "screen"),
-    (Place::Item, "name"),
-    (Place::Item, "description"),
-    (Place::Item, "hide"),
-    (Place::Item, "override"),
     // A word of `pin`; see `classes.rs`.
     (Place::Item, "pin: approve"),
     (Place::Case, "given"),
