@@ -3,7 +3,7 @@
 
 use serde_json::{Value, json};
 
-use crate::process_support::{Dialect, Home, Process, Response, Setup, Upstream, text_result};
+use crate::process_support::{Dialect, Process, Response, Setup, Upstream, text_result};
 
 /// A tool with an argument for each thing that a face can say.
 fn update() -> Value {
@@ -232,11 +232,12 @@ fn what_cannot_be_published_as_it_is_meant_is_not_and_the_operator_is_told() {
 #[test]
 fn a_face_outlives_its_tools_next_version_and_a_name_is_not_taken_over() {
     let up = Upstream::start(&[update()]);
-    let home: Home = Setup::new().upstream("crm", &up, "", FACE).write();
+    // Each in a folder of its own: what one has approved the other does not know.
+    let setup = Setup::new().upstream("crm", &up, "", FACE);
     let list = |gateway: &Process| {
         listed(&gateway.client("/mcp/crm", Dialect::Modern).send("tools/list", json!({})))
     };
-    let first = home.serve(&[]);
+    let first = setup.start();
     assert_eq!(list(&first), [shown("change")]);
     drop(first);
     let mut next = update();
@@ -244,7 +245,7 @@ fn a_face_outlives_its_tools_next_version_and_a_name_is_not_taken_over() {
     next["inputSchema"]["properties"]["note"] = json!({ "type": "string" });
     let forged = json!({ "name": "change", "description": "Mine.", "inputSchema": {} });
     up.lists(&[forged, next]);
-    let mut second = home.serve(&[]);
+    let mut second = setup.start();
     let mut wanted = shown("change");
     wanted["inputSchema"]["properties"]["note"] = json!({ "type": "string" });
     assert_eq!(list(&second), [wanted]);
