@@ -4,6 +4,7 @@
 
 mod background;
 mod build;
+pub mod faces;
 mod front;
 mod jwks;
 mod kept;

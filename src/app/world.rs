@@ -14,9 +14,10 @@ use std::{
 
 use parking_lot::Mutex;
 
-use super::build::MAX_DEPTH;
+use super::{build::MAX_DEPTH, faces};
 use crate::{
     discovery::OnChange,
+    fault::Fault,
     identity::sso::{Directory, DirectoryEntry},
     json,
     limit::{self, LimitFault, LimitSpec, Limiter},
@@ -38,7 +39,8 @@ pub(super) struct Governed {
     begun: AtomicU64,
     /// The last of them that was put in its place.
     placed: Mutex<u64>,
-    /// What the aggregate leaves out and which tools are held, as far as it has been told.
+    /// What the catalog leaves out, which tools are held, and where policies do not fit what is
+    /// listed, as far as it has been told.
     told: Mutex<HashSet<String>>,
 }
 
@@ -118,23 +120,39 @@ impl Governed {
         let number = self.begun.fetch_add(1, Ordering::SeqCst) + 1;
         let in_force = self.in_force.lock().clone();
         let world = world(&self.registry, &in_force);
-        for name in world.catalog.left_out() {
-            // Once, and not with each change of something else.
-            if self.told.lock().insert(name.clone()) {
-                tracing::warn!("the aggregate leaves out {name}");
-            }
-        }
-        for tool in world.catalog.tools() {
-            if let Some(held) = awaits_approval(&in_force.policies, tool)
-                && self.told.lock().insert(held.clone())
-            {
-                tracing::warn!(tool.name = %tool.qualified, "{held}");
-            }
-        }
+        self.tell(&world.catalog, &in_force.policies);
         let mut placed = self.placed.lock();
         if number > *placed {
             *placed = number;
             self.worlds.replace(world);
+        }
+    }
+}
+
+impl Governed {
+    /// Tells an operator what he should know, once, and not with each change of something else.
+    fn tell(&self, catalog: &Catalog, policies: &Policies) {
+        let is_news = |what: String| self.told.lock().insert(what);
+        for name in catalog.left_out() {
+            if is_news(name.clone()) {
+                tracing::warn!("the aggregate leaves out {name}");
+            }
+        }
+        for tool in catalog.tools() {
+            if let Some(held) = awaits_approval(policies, tool)
+                && is_news(held.clone())
+            {
+                tracing::warn!(tool.name = %tool.qualified, "{held}");
+            }
+        }
+        let mut faults = faces::check(policies, catalog);
+        if policies.has_conditions() {
+            faults.extend(misfits(catalog, policies));
+        }
+        for fault in faults {
+            if is_news(format!("{}: {}", fault.at, fault.message)) {
+                tracing::warn!(fault.code = %fault.code, "{}: {}", fault.at, fault.message);
+            }
         }
     }
 }
@@ -200,7 +218,12 @@ fn dimension(key: LimitKey) -> limit::Dimension {
 
 fn world(registry: &Registry, in_force: &InForce) -> World {
     let InForce { number, policies, directory, limiter } = in_force;
-    let catalog = registry.catalog_with(|upstream, tool| care(policies, upstream, tool));
+    let face = |upstream: &_, tool: &str| faces::face(policies, upstream, tool);
+    let care = |upstream: &_, tool: &str| care(policies, upstream, tool);
+    let catalog = match policies.has_faces() {
+        true => registry.catalog_with(care, face),
+        false => registry.catalog_with(care, |_, _| None),
+    };
     let catalog = Arc::new(catalog);
     // In the order of the catalog's indices.
     let tools = catalog.tools().iter().map(|t| Subject::tool(t.upstream.as_str(), t.name()));
@@ -211,9 +234,6 @@ fn world(registry: &Registry, in_force: &InForce) -> World {
     let rules = Arc::new(policies.bind_but(&subjects, &held));
     // Here, where nobody waits for it, and not on the core of the first call.
     rules.prepare();
-    if policies.has_conditions() {
-        tell_misfits(&catalog, policies);
-    }
     limiter.bind(catalog.tools().iter().map(|tool| limit::Tool {
         name: &tool.qualified,
         upstream: tool.upstream.as_str(),
@@ -260,9 +280,8 @@ fn subject(item: &Item) -> Subject<'_> {
     }
 }
 
-/// Conditions on arguments that a tool does not have will never hold, or always: an operator
-/// should know.
-fn tell_misfits(catalog: &Catalog, policies: &Policies) {
+/// Conditions on arguments that a tool does not have: they never hold, or always.
+fn misfits(catalog: &Catalog, policies: &Policies) -> Vec<Fault> {
     let limits = json::Limits { depth: MAX_DEPTH, duplicates: json::Duplicates::Allow, outline: 2 };
     let tools = catalog.tools().iter().filter_map(|tool| {
         Some((tool, json::Doc::parse(tool.definition.raw.clone(), &limits).ok()?))
@@ -272,7 +291,5 @@ fn tell_misfits(catalog: &Catalog, policies: &Policies) {
         let subject = Subject::tool(tool.upstream.as_str(), tool.name());
         Some((subject, doc.root().get("inputSchema")?))
     });
-    for fault in policies.check_arguments(tools) {
-        tracing::warn!(fault.code = %fault.code, "{}: {}", fault.at, fault.message);
-    }
+    policies.check_arguments(tools)
 }

@@ -7,13 +7,28 @@ use std::{
 };
 
 /// What is written: path and text. `hangu check` passes on it (a test says so).
-const FILES: [(&str, &str); 6] = [
+const FILES: [(&str, &str); 13] = [
     ("hangu.yaml", include_str!("templates/hangu.yaml")),
     (".env.example", include_str!("templates/env.example")),
-    ("policies/platform.yaml", include_str!("templates/policies/platform.yaml")),
+    // What ships with the gateway, as it is.
+    ("policies/platform.yaml", include_str!("../../policies/platform.yaml")),
+    ("policies/approvals.yaml", include_str!("../../policies/approvals.yaml")),
+    ("policies/limits.yaml", include_str!("templates/policies/limits.yaml")),
     ("policies/tools.yaml", include_str!("templates/policies/tools.yaml")),
     ("policies/directory.yaml", include_str!("templates/policies/directory.yaml")),
     ("policies/tenants/main.yaml", include_str!("templates/policies/tenants/main.yaml")),
+    ("policies/tests/main.test.yaml", include_str!("templates/policies/tests/main.test.yaml")),
+    // For editors.
+    ("policies/schemas/policy.v1.json", include_str!("../../policies/schemas/policy.v1.json")),
+    ("policies/schemas/tools.v1.json", include_str!("../../policies/schemas/tools.v1.json")),
+    (
+        "policies/schemas/directory.v1.json",
+        include_str!("../../policies/schemas/directory.v1.json"),
+    ),
+    (
+        "policies/schemas/policytest.v1.json",
+        include_str!("../../policies/schemas/policytest.v1.json"),
+    ),
 ];
 
 /// Where to write.
@@ -73,6 +88,7 @@ fn tell(folder: &Path, written: &[PathBuf], out: &mut dyn Write) -> io::Result<(
     writeln!(out, "  cp .env.example .env      # and put your own keys into it")?;
     writeln!(out, "  set -a; . ./.env; set +a")?;
     writeln!(out, "  hangu check")?;
+    writeln!(out, "  hangu policy test --coverage")?;
     writeln!(out, "  hangu serve")
 }
 
@@ -83,7 +99,11 @@ fn list(paths: &[PathBuf]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{cli::check, fault::Format};
+    use crate::{
+        cli::check,
+        fault::Format,
+        policy::{CaseOutcome, Policies},
+    };
 
     /// The values of `.env.example`.
     fn env(name: &str) -> Option<String> {
@@ -99,11 +119,24 @@ mod tests {
         run(&Args { folder: folder.path().join("new") }, &mut said).unwrap();
         let checked = check::check(&folder.path().join("new/hangu.yaml"), &env);
         let told = checked.report.render(Format::Plain);
-        assert_eq!((checked.report.errors(), checked.report.files), (0, 5), "{told}");
+        assert_eq!((checked.report.errors(), checked.report.files), (0, 8), "{told}");
         // The one thing that is left to do.
         assert_eq!(checked.report.warnings(), 1, "{told}");
         assert!(told.contains("P109"), "{told}");
         assert!(String::from_utf8(said).unwrap().contains("hangu check"));
+    }
+
+    #[test]
+    fn every_rule_that_it_writes_is_tested_and_passes() {
+        let folder = tempfile::tempdir().unwrap();
+        init(folder.path()).unwrap();
+        let report = Policies::load(&folder.path().join("policies")).unwrap().run_cases([]);
+        for result in &report.results {
+            assert_eq!(result.outcome, CaseOutcome::Passed, "{}", result.case.name);
+        }
+        for (rule, cases) in &report.coverage {
+            assert!(*cases > 0, "no case is about {}", rule.id);
+        }
     }
 
     #[test]

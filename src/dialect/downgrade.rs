@@ -6,9 +6,11 @@
 use bytes::Bytes;
 use memchr::memmem;
 
-use super::splice::{self, Edits};
 use crate::{
-    json::{self, Doc, Kind, Value},
+    json::{
+        self, Doc, Kind, Value,
+        splice::{self, Edits},
+    },
     mcp::{Family, Version},
     model::{exchange::NorthDialect, reply::Shape},
 };

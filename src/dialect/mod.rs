@@ -14,7 +14,6 @@ pub mod notices;
 pub mod questions;
 pub mod request;
 pub mod south;
-pub mod splice;
 pub mod sse;
 pub mod streamable_http;
 pub mod streamable_http_session;

@@ -8,9 +8,9 @@ use std::ops::Range;
 use bytes::Bytes;
 use smallvec::SmallVec;
 
-use super::{SERVER_INFO_MEMBER, downgrade, jsonrpc, splice};
+use super::{SERVER_INFO_MEMBER, downgrade, jsonrpc};
 use crate::{
-    json::{self, Kind, Value},
+    json::{self, Kind, Value, splice},
     mcp::{meta, rpc},
     model::{
         exchange::NorthDialect,

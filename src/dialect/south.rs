@@ -6,11 +6,11 @@
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, header as http_header};
 
-use super::{SERVER_INFO, header_value, jsonrpc, mcp_lite, splice, streamable_http};
+use super::{SERVER_INFO, header_value, jsonrpc, mcp_lite, streamable_http};
 use crate::{
     body::Pieces,
     error::{Code, Error},
-    json::{self, Doc},
+    json::{self, Doc, splice},
     mcp::{Capabilities, LogLevel, Method, Version, header, meta, rpc},
     model::{
         call::{Ask, Meta, RawMembers, Target},

@@ -7,13 +7,13 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
-use super::{
-    north,
-    splice::{self, Edits},
-};
+use super::north;
 use crate::{
     error::{Code, Error},
-    json::{self, Kind, Value},
+    json::{
+        self, Kind, Value,
+        splice::{self, Edits},
+    },
     mcp::{Method, rpc},
     model::{
         call::{Ask, RawMember, RawMembers, Target},

@@ -6,9 +6,11 @@
 use bytes::Bytes;
 use memchr::memmem;
 
-use super::splice::{self, Edits};
 use crate::{
-    json::{Kind, Value},
+    json::{
+        Kind, Value,
+        splice::{self, Edits},
+    },
     mcp::Method,
 };
 

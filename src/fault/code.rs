@@ -84,6 +84,8 @@ codes! {
     UnknownRisk = "P014",
     /// A condition on an argument that is never of such a type.
     ArgumentType = "P015",
+    /// A tool that cannot be published as a file says it is to be.
+    UnfitFace = "P016",
     DeadRule = "P101",
     /// A rule that says only what another says already.
     RedundantRule = "P102",
@@ -104,6 +106,8 @@ codes! {
     ArgumentMissing = "P112",
     /// A staged rule is open to a team that nobody is in.
     TeamWithoutMember = "P113",
+    /// A file says something of a tool or an argument that there is not.
+    FaceInVain = "P114",
     /// A file in shadow of which nothing was ever enforced.
     ShadowOfNothing = "P120",
 }

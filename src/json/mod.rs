@@ -1,14 +1,15 @@
 //! JSON as text: checked once, read in place, carried on as it was written.
 //!
 //! A [`Doc`] holds the bytes that came in and an outline of where its members lie. It does not
-//! build values: numbers keep their spelling, strings their escapes, objects their order. Not
-//! here: what a message means (`dialect`), and schemas.
+//! build values: numbers keep their spelling, strings their escapes, objects their order. What is
+//! changed is changed in place (`splice`). Not here: what a message means (`dialect`), and schemas.
 
 mod canonical;
 mod keys;
 mod number;
 mod parse;
 mod scan;
+pub mod splice;
 mod unescape;
 mod value;
 mod write;

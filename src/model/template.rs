@@ -1,18 +1,20 @@
-//! Header values that depend on the call: `$ctx.user.empId` and its like.
+//! Values that depend on the call, of headers and of injected arguments: `$ctx.user.empId` and
+//! its like.
 //!
-//! A template is read once; what it stands for is known by then. Filling it in is
-//! `stack/credential.rs`'s.
+//! A template is read once; what it stands for is known by then. What a header or an argument
+//! may hold is not decided here.
 
 use secrecy::SecretString;
 use smallvec::SmallVec;
 
+use super::{caller::Caller, exchange::Exchange, ids};
 use crate::fault::nearest;
 
-/// A header value, piece by piece.
+/// A value, piece by piece.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HeaderTemplate(SmallVec<[Part; 1]>);
 
-/// A piece of a header value.
+/// A piece of a value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Part {
     /// Visible ASCII and spaces.
@@ -78,9 +80,57 @@ impl HeaderTemplate {
         &self.0
     }
 
+    /// The whole of it, where nothing of it depends on the call.
+    pub fn constant(&self) -> Option<String> {
+        let parts = self.0.iter().map(|part| match part {
+            Part::Literal(text) => Some(&**text),
+            _ => None,
+        });
+        parts.collect()
+    }
+
     /// Whether all of it comes from the call.
     pub fn is_all_context(&self) -> bool {
         !self.0.iter().any(|part| matches!(part, Part::Literal(_)))
+    }
+}
+
+// === impl Part ===
+
+impl Part {
+    /// Writes what it stands for in a call; false where it stands for nothing.
+    pub fn write(
+        &self,
+        caller: Option<&Caller>,
+        exchange: &Exchange,
+        call_source: &str,
+        out: &mut String,
+    ) -> bool {
+        match (self, caller) {
+            (Part::Literal(text), _) => out.push_str(text),
+            (Part::TraceId, _) => out.push_str(&exchange.facts().trace.trace_id_hex()),
+            (_, None) => return false,
+            (Part::Employee, Some(caller)) => match &caller.principal.employee {
+                Some(employee) => out.push_str(employee.as_str()),
+                None => return false,
+            },
+            (Part::Roles, Some(caller)) => {
+                for (index, role) in caller.principal.roles.iter().enumerate() {
+                    if index > 0 {
+                        out.push(',');
+                    }
+                    out.push_str(role.as_str());
+                }
+            }
+            (Part::Tenant, Some(caller)) => out.push_str(caller.tenant.as_str()),
+            (Part::Caller, Some(caller)) => out.push_str(caller.id.as_str()),
+            (Part::CallSource, Some(_)) => out.push_str(call_source),
+            (Part::RequestId, Some(_)) => match exchange.facts().call_id {
+                Some(id) => out.push_str(&ids::uuid_text(id)),
+                None => return false,
+            },
+        }
+        true
     }
 }
 
@@ -105,7 +155,7 @@ fn push_literal(parts: &mut SmallVec<[Part; 1]>, text: &str) -> Result<(), Templ
     }
     if text.bytes().any(|b| !matches!(b, b' '..=b'~')) {
         return Err(TemplateFault {
-            message: "a header value is visible ASCII".to_owned(),
+            message: "a template is visible ASCII".to_owned(),
             suggestion: None,
         });
     }

@@ -152,6 +152,20 @@ impl Policies {
         self.rules().any(|rule| !rule.when.is_empty())
     }
 
+    /// Whether a tool is published otherwise than its upstream lists it, or sent more than its
+    /// callers send.
+    pub fn has_faces(&self) -> bool {
+        self.enforced.upstreams.values().any(|classes| classes.faces().next().is_some())
+    }
+
+    /// The tools whose own entry says so, by upstream and name, and where.
+    pub fn faces(&self) -> impl Iterator<Item = (&Arc<str>, &Arc<str>, &Span)> {
+        self.enforced.upstreams.iter().flat_map(|(upstream, classes)| {
+            let named = classes.faces().filter_map(|(name, class)| Some((name?, class)));
+            named.map(move |(name, class)| (upstream, name, &class.at))
+        })
+    }
+
     /// Every limit in force, by scope and id.
     pub fn limits(&self) -> impl Iterator<Item = &Arc<LimitRule>> {
         self.enforced.limits()
@@ -325,6 +339,16 @@ impl ItemPolicy {
     }
 }
 
+impl ItemPolicy {
+    /// Whether callers neither see nor send an argument of the tool.
+    pub fn withholds(&self, argument: &str) -> bool {
+        let injected = self.inject.iter().flat_map(|all| all.iter());
+        let mut hidden = self.published.iter().flat_map(|published| published.hidden());
+        injected.into_iter().any(|injected| *injected.argument == *argument)
+            || hidden.any(|(name, _)| name == argument)
+    }
+}
+
 // === impl Classes ===
 
 impl Classes {
@@ -366,12 +390,19 @@ impl Classes {
         }
     }
 
+    /// What says that something is published otherwise than it is listed: of a tool, or of all.
+    fn faces(&self) -> impl Iterator<Item = (Option<&Arc<str>>, &ItemClass)> {
+        let tools = self.of(Family::Tools).iter().map(|(name, class)| (Some(name), class));
+        let all = self.default.iter().map(|class| (None, class)).chain(tools);
+        all.filter(|(_, class)| class.inject.is_some() || class.published.is_some())
+    }
+
     pub fn of(&self, family: Family) -> &HashMap<Arc<str>, ItemClass> {
         &self.items[family as usize] // one for each family
     }
 
     /// A write that may have run is never sent again because somebody calls it safe.
-    pub fn check_repeats(&self, faults: &mut Faults) {
+    fn check_repeats(&self, faults: &mut Faults) {
         let items = self.items.iter().flat_map(HashMap::values);
         for class in items.chain(&self.default) {
             let Some(safe) = class.retry_safe.as_ref().filter(|safe| safe.value) else { continue };
@@ -384,8 +415,8 @@ impl Classes {
         }
     }
 
-    /// An item's time may contradict the one it takes from the default.
-    pub fn check_times(&self, faults: &mut Faults) {
+    /// What an item says may contradict what it takes from the default, or what another says.
+    pub fn check_whole(&self, faults: &mut Faults) {
         for class in self.items.iter().flat_map(HashMap::values) {
             let whole = class.over(self.default.as_ref());
             let (Some(timeout), Some(max_time)) = (&whole.timeout, &whole.max_time) else {
@@ -397,6 +428,40 @@ impl Classes {
                 let message = "`timeout` is longer than `max_time`, which ends every call";
                 let fault = faults.add(FaultCode::Contradiction, &timeout.at, message);
                 fault.relate(&max_time.at, "`max_time` is here");
+            }
+        }
+        self.check_keys(faults);
+        self.check_names(faults);
+        self.check_repeats(faults);
+    }
+
+    fn check_keys(&self, faults: &mut Faults) {
+        let items = self.of(Family::Tools).values().map(|class| class.over(self.default.as_ref()));
+        let mut told: Vec<Span> = Vec::new();
+        for class in self.default.iter().cloned().chain(items) {
+            let required = ItemPolicy::new(&class).idempotency == IdempotencyMode::Required;
+            // What the default says is told once.
+            if let Some((name, at, how)) = class.keyless(required)
+                && !told.contains(at)
+            {
+                let message = format!("`{name}` carries the idempotency key, and is {how}");
+                faults.add(FaultCode::Contradiction, at, message);
+                told.push(at.clone());
+            }
+        }
+    }
+
+    fn check_names(&self, faults: &mut Faults) {
+        let mut given: HashMap<&str, &Span> = HashMap::new();
+        let mut tools: Vec<_> = self.of(Family::Tools).iter().collect();
+        tools.sort_by_key(|(own, _)| *own);
+        for (_, class) in tools {
+            let name = class.published.as_ref().and_then(|published| published.name.as_ref());
+            let Some(name) = name else { continue };
+            if let Some(first) = given.insert(&name.value, &name.at) {
+                let message = format!("two tools are to be published as `{}`", name.value);
+                let fault = faults.add(FaultCode::Contradiction, &name.at, message);
+                fault.relate(first, "here the first time");
             }
         }
     }

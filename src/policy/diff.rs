@@ -6,6 +6,8 @@
 //! arguments are compared by what follows from what: where it cannot be shown that the new ones let
 //! through no more, they are taken to let through more.
 
+mod given;
+
 use std::{
     collections::{BTreeMap, BTreeSet},
     sync::Arc,
@@ -191,12 +193,20 @@ impl Compared {
                 );
             }
         }
-        let mut told: BTreeMap<(DifferenceKind, usize), Vec<Seer>> = BTreeMap::new();
+        let mut told: BTreeMap<(DifferenceKind, usize, Option<String>), Vec<Seer>> =
+            BTreeMap::new();
         for seer in seers {
             let (old, new) = (self.old.look(tenant, &seer), self.new.look(tenant, &seer));
             for index in 0..self.old.items.len() {
                 for (kind, only) in compare(&old.meet(index), &new.meet(index)) {
-                    let known = told.entry((kind, index)).or_default();
+                    let known = told.entry((kind, index, None)).or_default();
+                    if !known.iter().any(|known| seer.includes(known)) {
+                        known.push(seer.clone());
+                        found.extend(self.difference(kind, tenant, &seer, index, only));
+                    }
+                }
+                for (kind, only) in sent(&old, &new, index) {
+                    let known = told.entry((kind, index, only.clone())).or_default();
                     if !known.iter().any(|known| seer.includes(known)) {
                         known.push(seer.clone());
                         found.extend(self.difference(kind, tenant, &seer, index, only));
@@ -295,6 +305,16 @@ impl View {
             }
         }
         meeting
+    }
+}
+
+/// What of a tool's arguments is whose, where both views let it be called.
+fn sent(old: &View, new: &View, index: usize) -> Vec<(DifferenceKind, Option<String>)> {
+    let item = ItemIndex::new(index);
+    let both = old.visible().contains(index) && new.visible().contains(index);
+    match (old.item(item), new.item(item)) {
+        (Some(old), Some(new)) if both => given::compare(old, new),
+        _ => Vec::new(),
     }
 }
 

@@ -312,10 +312,7 @@ impl Library {
                     tools.iter().for_each(|tools| Classes::add(&mut upstreams, tools, &mut own));
                 }
             }
-            for classes in upstreams.values() {
-                classes.check_times(&mut own);
-                classes.check_repeats(&mut own);
-            }
+            upstreams.values().for_each(|classes| classes.check_whole(&mut own));
             let upstreams = Arc::new(upstreams);
             if !own.is_empty() {
                 faults.extend(own.into_sorted());

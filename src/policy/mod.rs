@@ -36,9 +36,9 @@ pub use compile::{ItemPolicy, Policies, PolicyFile, Subject};
 pub use diff::{Difference, DifferenceKind, Seer, diff};
 pub use document::{
     Action, Approval, Approvers, Asked, Case, Directory, Effect, Employee, Expected,
-    ExpectedDecision, Globs, Injected, InjectedSource, Language, LimitKey, LimitKind, LimitRule,
-    Override, Parameter, Pin, QuotaRule, Reach, RiskSet, RoleRule, Rollout, Rule, Scope, Screen,
-    Step, StoreDown, Window,
+    ExpectedDecision, Globs, Injected, Language, LimitKey, LimitKind, LimitRule, Override,
+    Parameter, Pin, QuotaRule, Reach, RiskSet, RoleRule, Rollout, Rule, Scope, Screen, Step,
+    StoreDown, Window,
 };
 pub use explain::{Explanation, Told, Verdict};
 pub use flip::{Change, Flip};

@@ -208,7 +208,7 @@ fn item() -> Value {
     let truth = || json!({ "type": "boolean" });
     let parameter = object(vec![
         named("description", text(), "Published instead of its own."),
-        named("enum", texts(), "Published instead of its own."),
+        named("enum", texts(), "Of its own values, these alone."),
         named("hidden", truth(), "Callers do not see it."),
     ]);
     let whole = object(vec![
@@ -226,7 +226,11 @@ fn item() -> Value {
         named("idempotency", words(known::IDEMPOTENCY.known), "Whether calls carry a key."),
         named("idempotency_argument", text(), "The argument that carries the key."),
         named("upstream_idempotent", truth(), "The upstream honours the key."),
-        named("inject", map_of(words(known::SOURCES.known)), "Arguments the gateway sets."),
+        named(
+            "inject",
+            map_of(text()),
+            "Arguments the gateway sets: texts with `$ctx.tenant` and its like.",
+        ),
         named("screen", words(known::SCREENS.known), "Results that look like instructions."),
         named("name", text(), "Published instead of its own."),
         named("description", text(), "Published instead of its own."),

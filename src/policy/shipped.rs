@@ -5,8 +5,10 @@ use std::sync::Arc;
 use super::PolicyFile;
 use crate::fault::Source;
 
-const FILES: [(&str, &str); 5] = [
+const FILES: [(&str, &str); 7] = [
+    ("approvals.yaml", include_str!("../../policies/approvals.yaml")),
     ("directory.yaml", include_str!("../../policies/directory.yaml")),
+    ("limits.yaml", include_str!("../../policies/limits.yaml")),
     ("platform.yaml", include_str!("../../policies/platform.yaml")),
     ("tenants/acme.yaml", include_str!("../../policies/tenants/acme.yaml")),
     ("tenants/globex.yaml", include_str!("../../policies/tenants/globex.yaml")),

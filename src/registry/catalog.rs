@@ -3,10 +3,15 @@
 //!
 //! It resolves names by table and never by splitting them. It knows nothing of who may see what.
 
-use std::{borrow::Cow, collections::HashMap, sync::Arc};
+use std::{
+    borrow::Cow,
+    collections::{HashMap, HashSet},
+    sync::Arc,
+};
 
 use super::{
     definition::{Definition, Entry},
+    face::{FaceFault, Faced},
     item::{Item, Placed, Tool},
     names::{self, Namer, Names, SEPARATOR},
     pin::Held,
@@ -51,12 +56,14 @@ pub struct KnownTool {
     pub held: Option<Held>,
     /// Digest of the definition that is listed now.
     pub seen: [u8; 32],
+    /// What is to be published of it instead, put on or not to be put on.
+    pub face: Option<Result<Arc<Faced>, FaceFault>>,
 }
 
 impl KnownTool {
     /// One that is published as it is listed.
     pub fn new(definition: Arc<Definition>) -> Self {
-        Self { seen: definition.digest, definition, held: None }
+        Self { seen: definition.digest, definition, held: None, face: None }
     }
 }
 
@@ -68,8 +75,26 @@ struct Section {
     served: Option<Served>,
     instructions: Option<Arc<str>>,
     listings: [Listing; 4],
-    /// Indices by family and the upstream's own name.
+    /// Indices by family and the name on the upstream's own path, which is its own but where a
+    /// tool's face has another.
     own: [HashMap<Arc<str>, usize>; 4],
+    /// Indices of tools whose face has another name, by their own.
+    renamed: HashMap<Arc<str>, usize>,
+}
+
+/// A tool that cannot be published as it is meant to be, and so is not published.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Unfit {
+    pub upstream: UpstreamName,
+    pub tool: Arc<str>,
+    pub fault: FaceFault,
+}
+
+/// A tool that is published, with its name on its upstream's own path.
+struct Shown<'a> {
+    tool: &'a KnownTool,
+    face: Option<&'a Arc<Faced>>,
+    name: &'a Arc<str>,
 }
 
 /// Everything published, in the order of the upstreams in the configuration and theirs within.
@@ -82,6 +107,7 @@ pub struct Catalog {
     aliases: [HashMap<Arc<str>, usize>; 4],
     sections: Vec<Section>,
     left_out: Vec<String>,
+    unfit: Vec<Unfit>,
 }
 
 impl Catalog {
@@ -96,6 +122,7 @@ impl Catalog {
                 instructions: upstream.instructions.clone(),
                 listings: upstream.listings.clone(),
                 own: Default::default(),
+                renamed: HashMap::new(),
             });
         }
         catalog.add_tools(names, upstreams);
@@ -107,16 +134,22 @@ impl Catalog {
 
     fn add_tools(&mut self, names: Names, upstreams: &[Known]) {
         let mut namer = Namer::new(names, upstreams.iter().map(|known| &known.name).collect());
-        for tool in upstreams.iter().flat_map(|known| &known.tools) {
-            namer.note(&tool.definition.name);
+        let shown: Vec<_> = upstreams.iter().map(|known| known.shown(&mut self.unfit)).collect();
+        for Shown { name, .. } in shown.iter().flatten() {
+            namer.note(name);
         }
-        for (number, known) in upstreams.iter().enumerate() {
-            for tool in &known.tools {
-                let definition = &tool.definition;
-                let alias = namer.alias(&known.name, &definition.name).into();
+        for ((number, known), shown) in upstreams.iter().enumerate().zip(&shown) {
+            for Shown { tool, face, name } in shown {
+                let alias = namer.alias(&known.name, name).into();
                 let index = self.tools.len();
-                let at = self.place(Family::Tools, index, number, known, alias, &definition.name);
-                self.tools.push(Arc::new(at.tool(tool)));
+                let at = self.place(Family::Tools, index, number, known, alias, name);
+                self.tools.push(Arc::new(at.tool(tool, face.cloned())));
+                let own = &tool.definition.name;
+                if let Some(section) = self.sections.get_mut(number)
+                    && name != &own
+                {
+                    section.renamed.insert(own.clone(), index);
+                }
             }
         }
     }
@@ -180,6 +213,19 @@ impl Catalog {
     /// What the aggregate leaves out, and why.
     pub fn left_out(&self) -> &[String] {
         &self.left_out
+    }
+
+    /// The tools that are not published, because they cannot be as they are meant to be.
+    pub fn unfit(&self) -> &[Unfit] {
+        &self.unfit
+    }
+
+    /// A published tool by its upstream's own name for it.
+    pub fn tool(&self, upstream: &UpstreamName, own: &str) -> Option<&Arc<Tool>> {
+        let section = self.section(upstream)?;
+        let own_path = || section.own[Family::Tools as usize].get(own);
+        let tool = self.tools.get(*section.renamed.get(own).or_else(own_path)?)?;
+        (**tool.name() == *own).then_some(tool)
     }
 
     /// The tools of a surface, in catalog order.
@@ -398,6 +444,46 @@ impl Known {
             resources: Vec::new(),
             templates: Vec::new(),
         }
+    }
+
+    /// The tools that are published. A name that was given by a face is no other tool's, also
+    /// where its server begins to list one that is called so.
+    fn shown(&self, unfit: &mut Vec<Unfit>) -> Vec<Shown<'_>> {
+        let mut leave_out = |tool: &KnownTool, fault: FaceFault| {
+            let (upstream, tool) = (self.name.clone(), tool.definition.name.clone());
+            unfit.push(Unfit { upstream, tool, fault });
+        };
+        let given_by = |tool: &'_ KnownTool| match &tool.face {
+            Some(Ok(face)) if face.name != tool.definition.name => Some(face.name.clone()),
+            _ => None,
+        };
+        let mut given = HashSet::new();
+        let mut taken = HashSet::new();
+        for tool in &self.tools {
+            if let Some(name) = given_by(tool)
+                && !given.insert(name)
+            {
+                taken.insert(&tool.definition.name);
+            }
+        }
+        let mut shown = Vec::with_capacity(self.tools.len());
+        for tool in &self.tools {
+            let own = &tool.definition.name;
+            let (face, name) = match &tool.face {
+                Some(Err(fault)) => {
+                    leave_out(tool, fault.clone());
+                    continue;
+                }
+                Some(Ok(face)) => (Some(face), &face.name),
+                None => (None, own),
+            };
+            if taken.contains(own) || (name == own && given.contains(name)) {
+                leave_out(tool, FaceFault::NameTaken(name.clone()));
+            } else {
+                shown.push(Shown { tool, face, name });
+            }
+        }
+        shown
     }
 
     /// What it lists of a family but tools.

@@ -65,7 +65,7 @@ impl Entry {
     }
 }
 
-fn replaced(raw: &Bytes, span: &Range<usize>, text: &str) -> Bytes {
+pub(super) fn replaced(raw: &Bytes, span: &Range<usize>, text: &str) -> Bytes {
     let mut out = Vec::with_capacity(raw.len() + text.len() + 2);
     out.extend_from_slice(&raw[..span.start]);
     json::write_str(&mut out, text);
@@ -134,7 +134,7 @@ pub fn read_entry(family: Family, element: Value<'_>) -> Result<Entry, Definitio
 }
 
 /// Where a value stands in the text of an object that holds it.
-fn span_in(object: Value<'_>, value: Value<'_>) -> Range<usize> {
+pub(super) fn span_in(object: Value<'_>, value: Value<'_>) -> Range<usize> {
     let start = value.offset() - object.offset();
     start..start + value.raw().len()
 }

@@ -8,6 +8,7 @@ use bytes::Bytes;
 use super::{
     catalog::KnownTool,
     definition::{Definition, Entry},
+    face::Faced,
     pin::Held,
 };
 use crate::{
@@ -28,6 +29,8 @@ pub struct Tool {
     pub held: Option<Held>,
     /// Of the definition that its server lists now, which may be another than is published.
     pub seen: [u8; 32],
+    /// What is published of it instead, if anything is.
+    pub face: Option<Arc<Faced>>,
     /// Its name on the aggregate.
     pub alias: Arc<str>,
     /// Whether the aggregate has it; where plain names collide, one upstream's is left out.
@@ -48,15 +51,20 @@ impl Tool {
     pub fn name_on(&self, surface: &Surface) -> &Arc<str> {
         match surface {
             Surface::Aggregate => &self.alias,
-            Surface::Upstream(_) => &self.definition.name,
+            Surface::Upstream(_) => self.own_path_name(),
         }
+    }
+
+    /// The name on its upstream's own path.
+    pub fn own_path_name(&self) -> &Arc<str> {
+        self.face.as_ref().map_or(&self.definition.name, |face| &face.name)
     }
 
     /// The definition as a surface publishes it.
     pub fn published(&self, surface: &Surface) -> &Bytes {
         match surface {
             Surface::Aggregate => &self.alias_raw,
-            Surface::Upstream(_) => &self.definition.raw,
+            Surface::Upstream(_) => self.face.as_ref().map_or(&self.definition.raw, |f| &f.raw),
         }
     }
 }
@@ -112,19 +120,24 @@ pub(super) struct Placed<'a> {
 }
 
 impl Placed<'_> {
-    pub fn tool(self, known: &KnownTool) -> Tool {
-        let KnownTool { definition, held, seen } = known;
+    pub fn tool(self, known: &KnownTool, face: Option<Arc<Faced>>) -> Tool {
+        let KnownTool { definition, held, seen, .. } = known;
+        let alias_raw = match &face {
+            Some(face) => face.renamed(&self.alias),
+            None => definition.renamed(&self.alias),
+        };
         Tool {
             index: self.index,
             upstream: self.upstream.clone(),
             upstream_index: self.upstream_index,
             qualified: format!("{}/{}", self.upstream, definition.name).into(),
-            alias_raw: definition.renamed(&self.alias),
+            alias_raw,
             alias: self.alias,
             on_aggregate: self.on_aggregate,
             definition: definition.clone(),
             held: *held,
             seen: *seen,
+            face,
         }
     }
 

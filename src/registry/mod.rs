@@ -5,6 +5,7 @@
 
 mod catalog;
 mod definition;
+mod face;
 mod item;
 mod key_argument;
 mod names;
@@ -17,8 +18,9 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
 };
 
-pub use catalog::{Catalog, Known, KnownTool, Listing};
+pub use catalog::{Catalog, Known, KnownTool, Listing, Unfit};
 pub use definition::{Definition, DefinitionFault, Entry, read_definition, read_entry};
+pub use face::{Face, FaceFault, FaceParameter, Faced, Unfilled, Vain};
 pub use item::{Item, Tool};
 pub use key_argument::{KEY_ARGUMENT, take_key_argument, with_key_argument};
 pub use names::{NAME_MAX, Names};
@@ -52,6 +54,15 @@ struct Server {
     known: Known,
     /// Of every tool ever seen.
     pins: HashMap<Arc<str>, Pin>,
+    /// Faces as they were put on last: a catalog is built often, and they seldom change.
+    faces: HashMap<Arc<str>, Worn>,
+}
+
+/// A face that was put on a definition, or could not be.
+struct Worn {
+    definition: Arc<Definition>,
+    face: Face,
+    outcome: Result<Arc<Faced>, FaceFault>,
 }
 
 /// The upstreams' listings, in configuration order.
@@ -67,9 +78,11 @@ impl Registry {
 
     /// With this way of naming things on the aggregate.
     pub fn naming(names: Names, upstreams: impl IntoIterator<Item = UpstreamName>) -> Self {
-        let servers = upstreams
-            .into_iter()
-            .map(|name| Server { known: Known::new(name), pins: HashMap::new() });
+        let servers = upstreams.into_iter().map(|name| Server {
+            known: Known::new(name),
+            pins: HashMap::new(),
+            faces: HashMap::new(),
+        });
         Self { names, servers: Mutex::new(servers.collect()) }
     }
 
@@ -119,23 +132,19 @@ impl Registry {
 
     /// The catalog of everything listed so far, every tool in the form that was seen first.
     pub fn catalog(&self) -> Catalog {
-        self.catalog_with(|_, _| Care::USUAL)
+        self.catalog_with(|_, _| Care::USUAL, |_, _| None)
     }
 
-    /// The same, with such care for the tools.
-    pub fn catalog_with(&self, care: impl Fn(&UpstreamName, &str) -> Care) -> Catalog {
-        let known = |server: &Server| {
-            let mut known = server.known.clone();
-            for tool in &mut known.tools {
-                let care = care(&known.name, &tool.definition.name);
-                if let Some(pin) = server.pins.get(&tool.definition.name) {
-                    let (definition, held) = pin.standing(care);
-                    (tool.definition, tool.held) = (definition.clone(), held);
-                }
-            }
-            known
-        };
-        let known: Vec<_> = self.servers().iter().map(known).collect();
+    /// The same, with such care for the tools, and with such faces.
+    pub fn catalog_with(
+        &self,
+        care: impl Fn(&UpstreamName, &str) -> Care,
+        face: impl Fn(&UpstreamName, &str) -> Option<Face>,
+    ) -> Catalog {
+        let mut servers = self.servers();
+        let known: Vec<_> =
+            servers.iter_mut().map(|server| server.published(&care, &face)).collect();
+        drop(servers);
         Catalog::build(self.names, &known)
     }
 
@@ -166,6 +175,33 @@ impl Registry {
 }
 
 impl Server {
+    /// What is known of it, in the form in which it is published.
+    fn published(
+        &mut self,
+        care: impl Fn(&UpstreamName, &str) -> Care,
+        face: impl Fn(&UpstreamName, &str) -> Option<Face>,
+    ) -> Known {
+        let mut known = self.known.clone();
+        let mut before = std::mem::take(&mut self.faces);
+        for tool in &mut known.tools {
+            let name = tool.definition.name.clone();
+            if let Some(pin) = self.pins.get(&name) {
+                let (definition, held) = pin.standing(care(&known.name, &name));
+                (tool.definition, tool.held) = (definition.clone(), held);
+            }
+            let Some(face) = face(&known.name, &name) else { continue };
+            let own = &tool.definition;
+            let same = |worn: &Worn| Arc::ptr_eq(&worn.definition, own) && worn.face == face;
+            let worn = before.remove(&name).filter(same).unwrap_or_else(|| {
+                let outcome = Faced::new(own, &face).map(Arc::new);
+                Worn { definition: own.clone(), face, outcome }
+            });
+            tool.face = Some(worn.outcome.clone());
+            self.faces.insert(name, worn);
+        }
+        known
+    }
+
     fn listed(&mut self, definitions: Vec<Arc<Definition>>) -> Change {
         let mut change = Change::default();
         let mut news = definitions.len() != self.known.tools.len();

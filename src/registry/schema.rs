@@ -21,10 +21,12 @@ pub struct Mismatch {
     pub pointer: String,
     /// What is wrong there; may quote the argument.
     pub message: String,
+    /// The same without a word of any argument.
+    pub masked: String,
 }
 
 /// Why a schema cannot be used.
-#[derive(Debug, thiserror::Error, PartialEq, Eq)]
+#[derive(Debug, Clone, thiserror::Error, PartialEq, Eq)]
 pub enum SchemaFault {
     #[error("its inputSchema is larger than {MAX_BYTES} bytes")]
     TooLarge,
@@ -60,8 +62,8 @@ impl ArgumentSchema {
         let mut value: Value = serde_json::from_slice(arguments).map_err(|error| Mismatch {
             pointer: String::new(),
             message: format!("the arguments cannot be read: {error}"),
+            masked: "the arguments cannot be read".to_owned(),
         })?;
-        // The common case costs no error object.
         // The common case costs no error object.
         if validator.is_valid(&value) {
             return Ok(());
@@ -70,6 +72,7 @@ impl ArgumentSchema {
         let mismatch = Mismatch {
             pointer: error.instance_path().to_string(),
             message: error.to_string().chars().take(300).collect(),
+            masked: error.masked().to_string().chars().take(300).collect(),
         };
         let given = value.as_object().map_or(0, serde_json::Map::len);
         if let Some(members) = value.as_object_mut() {

@@ -130,7 +130,7 @@ fn a_changed_definition_is_held_unless_it_only_looks() {
     ] {
         let registry = Registry::new([upstream("u")]);
         let standing = || {
-            let catalog = registry.catalog_with(|_, _| Care { pinning, risk });
+            let catalog = registry.catalog_with(|_, _| Care { pinning, risk }, |_, _| None);
             let tool = &catalog.tools()[0];
             (tool.definition.digest, tool.held)
         };
@@ -150,7 +150,7 @@ fn what_was_approved_stays_approved() {
     let first = definition(r#"{"name":"t","inputSchema":{}}"#);
     let other = definition(r#"{"name":"t","description":"d","inputSchema":{}}"#);
     let care = Care { pinning: Pinning::Approve, risk: Risk::WriteHigh };
-    let held = || registry.catalog_with(|_, _| care).tools()[0].held;
+    let held = || registry.catalog_with(|_, _| care, |_, _| None).tools()[0].held;
     registry.listed(&upstream("u"), vec![first.clone()]);
     assert!(!registry.approve(&upstream("u"), "t", other.digest), "nobody has seen it");
     assert!(registry.approve(&upstream("u"), "t", first.digest));

@@ -66,7 +66,9 @@ where
         }
         let risk = permitted.risk();
         let exchange = &permitted.call.exchange;
-        exchange.facts().call_id = Some(ids::uuid_v7(exchange.started_ms));
+        // An argument may have said it already.
+        let new = || ids::uuid_v7(exchange.started_ms);
+        exchange.facts().call_id.get_or_insert_with(new);
         if !risk.is_write() || looks(&permitted.call.request) {
             // Where the operator made reads strict, a sink that is down refuses them too.
             if self.audit.is_strict(risk) && !self.audit.is_writable() {

@@ -23,7 +23,6 @@ use crate::{
     mcp::header,
     model::{
         exchange::Exchange,
-        ids,
         template::{HeaderSource, Part},
     },
     upstream::{Origin, Outgoing},
@@ -187,7 +186,10 @@ fn value(
         }
         HeaderSource::Template(template) => {
             let mut text = String::new();
-            if !template.parts().iter().all(|part| fill(part, hop, &mut text)) {
+            let fill = |part: &Part, text: &mut String| {
+                part.write(hop.caller.as_deref(), &hop.exchange, CALL_SOURCE, text)
+            };
+            if !template.parts().iter().all(|part| fill(part, &mut text)) {
                 return Ok(None);
             }
             if !text.bytes().all(|b| (0x20..0x7f).contains(&b)) {
@@ -196,33 +198,4 @@ fn value(
             HeaderValue::try_from(text).map(Some).map_err(|_| broken(name))
         }
     }
-}
-
-/// Writes what a part stands for; false where it stands for nothing.
-fn fill(part: &Part, hop: &Hop, out: &mut String) -> bool {
-    match (part, &hop.caller) {
-        (Part::Literal(text), _) => out.push_str(text),
-        (Part::TraceId, _) => out.push_str(&hop.exchange.facts().trace.trace_id_hex()),
-        (_, None) => return false,
-        (Part::Employee, Some(caller)) => match &caller.principal.employee {
-            Some(employee) => out.push_str(employee.as_str()),
-            None => return false,
-        },
-        (Part::Roles, Some(caller)) => {
-            for (index, role) in caller.principal.roles.iter().enumerate() {
-                if index > 0 {
-                    out.push(',');
-                }
-                out.push_str(role.as_str());
-            }
-        }
-        (Part::Tenant, Some(caller)) => out.push_str(caller.tenant.as_str()),
-        (Part::Caller, Some(caller)) => out.push_str(caller.id.as_str()),
-        (Part::CallSource, Some(_)) => out.push_str(CALL_SOURCE),
-        (Part::RequestId, Some(_)) => match hop.exchange.facts().call_id {
-            Some(id) => out.push_str(&ids::uuid_text(id)),
-            None => return false,
-        },
-    }
-    true
 }

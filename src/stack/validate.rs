@@ -1,8 +1,14 @@
 //! Arguments against the pinned schema, and the keyed digests of arguments and result for
 //! everything that records them.
 //!
-//! Neither is changed, but for an argument that the gateway itself published: the idempotency
-//! key of a tool that knows none.
+//! Neither is changed, but for an argument that the gateway itself published, the idempotency key
+//! of a tool that knows none, and for arguments that the gateway sends and callers do not see.
+//!
+//! The digest is of what the caller sent. What is put in beside that differs from call to call
+//! where it is the request's id, and says nothing more of what was asked for where it is the
+//! tenant or the employee: the same call would be neither repeated under its key nor found to be
+//! the one that was approved. For the same reason rules, which have decided by now, look at the
+//! caller's own arguments.
 
 use std::{
     future::{Future, Ready, ready},
@@ -27,10 +33,18 @@ use crate::{
         call::{Call, Request},
         caller::TenantId,
         exchange::{Exchange, KeyedDigest, NorthDialect},
+        ids,
         reply::{Final, Reply},
+        template::{HeaderTemplate, Part},
     },
-    registry::{KEY_ARGUMENT, MarkedArguments, ParamHeader, Tool, take_key_argument},
+    registry::{
+        Faced, KEY_ARGUMENT, MarkedArguments, Mismatch, ParamHeader, Tool, Unfilled,
+        take_key_argument,
+    },
 };
+
+/// Where calls come from on the MCP listeners.
+const CALL_SOURCE: &str = "mcp";
 
 /// Checks every call's arguments before anything leaves.
 #[derive(Clone)]
@@ -74,7 +88,7 @@ where
         if let Err(error) = take_key(&mut permitted) {
             return Either::Left(ready(Err(error)));
         }
-        match check(&permitted, &self.keys) {
+        match check(&mut permitted, &self.keys) {
             Ok(()) => {
                 let digest = permitted.tool.is_some().then(|| {
                     let call = &permitted.call;
@@ -169,23 +183,92 @@ fn check_headers(call: &Call, tool: &Tool, arguments: Option<&Bytes>) -> Result<
     Ok(())
 }
 
-fn check(permitted: &Permitted, keys: &Keys) -> Result<(), Error> {
-    let (Some(tool), Request::CallTool(call)) = (&permitted.tool, &permitted.call.request) else {
-        return Ok(());
+fn check(permitted: &mut Permitted, keys: &Keys) -> Result<(), Error> {
+    let Permitted { call, tool: Some(tool), .. } = permitted else { return Ok(()) };
+    let Request::CallTool(asked) = &call.request else { return Ok(()) };
+    check_headers(call, tool, asked.arguments.as_ref())?;
+    let arguments = asked.arguments.as_deref().unwrap_or(b"{}");
+    let digest = digest(arguments, &call.caller.tenant, keys);
+    call.exchange.facts().args_hash = Some(digest);
+    match &tool.face {
+        Some(face) if face.concerns_arguments() => {
+            let filled = faced(call, tool, face, asked.arguments.as_ref())?;
+            if let (Some(filled), Request::CallTool(asked)) = (filled, &mut call.request) {
+                asked.arguments = Some(filled);
+            }
+            Ok(())
+        }
+        _ => tool.definition.arguments.check(arguments).map_err(invalid),
+    }
+}
+
+fn invalid(mismatch: Mismatch) -> Error {
+    let place = if mismatch.pointer.is_empty() {
+        "the arguments".to_owned()
+    } else {
+        format!("the argument at {}", mismatch.pointer)
     };
-    check_headers(&permitted.call, tool, call.arguments.as_ref())?;
-    let arguments = call.arguments.as_deref().unwrap_or(b"{}");
-    let digest = digest(arguments, &permitted.call.caller.tenant, keys);
-    permitted.call.exchange.facts().args_hash = Some(digest);
-    tool.definition.arguments.check(arguments).map_err(|mismatch| {
-        let place = if mismatch.pointer.is_empty() {
-            "the arguments".to_owned()
-        } else {
-            format!("the argument at {}", mismatch.pointer)
+    Error::new(Code::InvalidArgs, format!("{place}: {}", mismatch.message))
+        .with_pointer(mismatch.pointer)
+}
+
+// === Arguments that callers do not see ===
+
+/// Checks arguments against what was published, and then, with all that the gateway sends of
+/// itself, against the server's own schema. The arguments to send, where those are others.
+fn faced(
+    call: &Call,
+    tool: &Tool,
+    face: &Faced,
+    given: Option<&Bytes>,
+) -> Result<Option<Bytes>, Error> {
+    let own = given.cloned().unwrap_or_else(|| Bytes::from_static(b"{}"));
+    face.check(&own).map_err(invalid)?;
+    let filled = face.fill(given, |template| value(call, template)).map_err(|unfilled| {
+        let Unfilled { argument, unfit } = unfilled;
+        let (why, reason) = match unfit {
+            false => {
+                ("must be told something of the caller that is not known", "argument_value_missing")
+            }
+            true => ("takes nothing like what is known of the caller", "argument_value_unfit"),
         };
-        Error::new(Code::InvalidArgs, format!("{place}: {}", mismatch.message))
-            .with_pointer(mismatch.pointer)
-    })
+        // Whoever calls cannot mend it, and does not see the argument.
+        tracing::debug!(
+            tool.name = &*tool.qualified,
+            argument = &*argument,
+            reason,
+            "not filled in"
+        );
+        let message = format!("`{}` {why}", tool.name_on(&call.surface));
+        Error::new(Code::PermissionDenied, message).with_reason(reason)
+    })?;
+    let whole = filled.as_ref().unwrap_or(&own);
+    tool.definition.arguments.check(whole).map_err(|mismatch| {
+        if face.withholds(&mismatch.pointer) {
+            let name = tool.name_on(&call.surface);
+            let message = format!("`{name}` takes nothing like what is known of the caller");
+            return Error::new(Code::PermissionDenied, message).with_reason("argument_value_unfit");
+        }
+        // What is wrong with an argument quotes it; with all of them, the gateway's too.
+        let message = match mismatch.pointer.is_empty() {
+            true => mismatch.masked.clone(),
+            false => mismatch.message,
+        };
+        invalid(Mismatch { message, ..mismatch })
+    })?;
+    Ok(filled)
+}
+
+/// What a template stands for in a call; `None` for nothing.
+fn value(call: &Call, template: &HeaderTemplate) -> Option<String> {
+    if template.parts().contains(&Part::RequestId) {
+        let exchange = &call.exchange;
+        exchange.facts().call_id.get_or_insert_with(|| ids::uuid_v7(exchange.started_ms));
+    }
+    let mut text = String::new();
+    let fills =
+        |part: &Part| part.write(Some(&call.caller), &call.exchange, CALL_SOURCE, &mut text);
+    template.parts().iter().all(fills).then_some(text)
 }
 
 /// The keyed digest of the canonical arguments.

@@ -341,7 +341,12 @@ fn each_role_sees_its_tools_and_no_others() {
     let cases: [(&str, Option<&str>, bool, &[&str]); 6] = [
         (GATEWAY, Some("E1001"), true, &["list_orders", "query_order"]),
         (GATEWAY, Some("E1002"), false, &["list_orders", "query_order"]),
-        (GATEWAY, Some("E1009"), true, &["add_order_note", "list_orders", "query_order"]),
+        (
+            GATEWAY,
+            Some("E1009"),
+            true,
+            &["add_order_note", "cancel_order", "list_orders", "query_order", "refund_order"],
+        ),
         (DEV, None, true, &["list_orders", "query_order"]),
         (GLOBEX, Some("E2001"), false, &["list_orders", "query_order"]),
         // Nobody the directory knows: no roles, no tools.

@@ -56,5 +56,6 @@ mod tenant_filter;
 mod tidy;
 mod timeout_cancel;
 mod tokens;
+mod tool_faces;
 mod tool_naming;
 mod upstream_sessions;

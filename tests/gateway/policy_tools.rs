@@ -199,3 +199,82 @@ fn the_policies_that_ship_are_formatted() {
     let found = ran(&["policy", "fmt", "--check", &format!("{root}/policies")]);
     assert_eq!(found.code, 0, "{}", found.told());
 }
+
+#[test]
+fn a_tool_is_explained_by_either_of_its_names() {
+    let folder = Folder::new(&[(
+        "policies/all.yaml",
+        "version: hangu/v1
+kind: Tools
+upstreams:
+  crm:
+    tools:
+      contacts.update:
+        risk: read_low
+        inject: { tenantId: $ctx.tenant }
+        override: { name: change, parameters: { raw: { hidden: true }, mode: { enum: [soft] } } }
+---
+version: hangu/v1
+kind: Policy
+scope: { tenant: acme }
+rules:
+  - { id: read, effect: allow, roles: [member], risk: [read_low] }
+",
+    )]);
+    let ask = |tool: &str, more: &[&str]| {
+        let mut args = vec!["policy", "explain", "--tenant", "acme", "--roles", "member"];
+        args.extend(["--tool", tool]);
+        args.extend(more);
+        folder.run(&args).stdout
+    };
+    let told = ask("crm/change", &[]);
+    assert!(told.starts_with("ALLOWED  crm/contacts.update "), "{told}");
+    let words = told.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(words.contains("Clients know it as `change`."), "{told}");
+    assert!(words.contains("Callers neither see nor send `tenantId`, `raw`."), "{told}");
+    assert_eq!(ask("crm/contacts.update", &[]), told);
+    let json: serde_json::Value =
+        serde_json::from_str(&ask("crm/change", &["--format", "json"])).unwrap();
+    assert_eq!(
+        (&json["item"], &json["published"]),
+        (&"crm/contacts.update".into(), &"change".into())
+    );
+    assert_eq!(json["withheld"], serde_json::json!(["tenantId", "raw"]));
+}
+
+#[test]
+fn what_does_not_fit_a_kept_list_of_tools_is_told_before_a_gateway_meets_them() {
+    let folder = Folder::new(&[
+        (
+            "policies/tools.yaml",
+            "version: hangu/v1
+kind: Tools
+upstreams:
+  crm:
+    default: { risk: read_low, inject: { tenantId: $ctx.tenant } }
+    tools:
+      find: { risk: read_low, hide: [regoin] }
+      note: { risk: read_low, hide: [text] }
+      gone: { risk: read_low, name: went }
+",
+        ),
+        (
+            "catalog.json",
+            r#"{"crm": {"tools": [
+                {"name": "find", "inputSchema": {"properties": {"region": {"type": "string"}}}},
+                {"name": "note", "inputSchema": {"properties": {"text": {}}, "required": ["text"]}},
+                {"name": "plain"}]}}"#,
+        ),
+    ]);
+    let args = ["check", "policies", "--catalog", "catalog.json", "--format", "plain"];
+    let found = folder.run(&args);
+    assert_eq!(found.code, 1);
+    for line in [
+        "policies/tools.yaml:7:38: warning P114: `crm/find` has no argument `regoin`",
+        "policies/tools.yaml:8:38: error P016: `crm/note` is not published: `text` is hidden and required",
+        "policies/tools.yaml:9:7: warning P114: `crm` lists no tool `gone`",
+    ] {
+        assert!(found.stdout.contains(line), "{line}\n{}", found.told());
+    }
+    assert_eq!(found.stdout.matches(" P").count(), 3, "{}", found.told());
+}

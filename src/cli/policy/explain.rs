@@ -7,7 +7,7 @@ use std::{io::Write, path::PathBuf};
 use bytes::Bytes;
 use serde_json::json;
 
-use self::words::{change_text, decision_word, reason_text};
+use self::words::{change_text, decision_word, face_text, published_name, reason_text, withheld};
 use super::load::{self, Place};
 use crate::{
     cli::{
@@ -20,8 +20,8 @@ use crate::{
         exchange::DecisionKind,
     },
     policy::{
-        Asker, Bench, Effect, Explanation, Family, Flip, ItemIndex, Named, Policies, Rule, Told,
-        Verdict, View,
+        Asker, Bench, Effect, Explanation, Family, Flip, ItemIndex, ItemPolicy, Named, Policies,
+        Rule, Told, Verdict, View,
     },
     yaml::check_name,
 };
@@ -95,6 +95,7 @@ fn employee(text: &str) -> Result<EmployeeId, String> {
 struct Answer<'a, 'v> {
     revision: &'a str,
     item: String,
+    policy: ItemPolicy,
     explanation: &'a Explanation<'v>,
     cost: u32,
     flip: Flip,
@@ -109,9 +110,12 @@ struct Answer<'a, 'v> {
 pub fn run(args: &Explain, out: &mut dyn Write) -> Result<Ending, CommandError> {
     let policies = load::load(&args.place.folder()?)?;
     let catalog = Catalog::read(args.catalog.as_deref())?;
-    let item = wanted(args)?;
     let arguments = read_arguments(args)?;
     let known: Vec<Named> = policies.named().into_iter().chain(catalog.names()).collect();
+    let asked = wanted(args)?;
+    // Policy has the upstream's own names; who asks may only know what is published.
+    let own = if known.contains(&asked) { None } else { published_as(&policies, &asked) };
+    let item = own.unwrap_or(asked);
     let note = match known.contains(&item) {
         true => None,
         false => Some(check_known(&policies, &known, &item)?),
@@ -131,6 +135,7 @@ pub fn run(args: &Explain, out: &mut dyn Write) -> Result<Ending, CommandError> 
     let answer = Answer {
         revision: policies.revision(),
         item: item.full(),
+        policy: policies.item(item.subject()),
         cost: view.item(index).map_or(1, |policy| policy.cost),
         flip: bench.smallest_change(&asker, index, arguments.as_ref()),
         family: item.family,
@@ -145,6 +150,17 @@ pub fn run(args: &Explain, out: &mut dyn Write) -> Result<Ending, CommandError> 
         Format::Json => writeln!(out, "{}", answer.as_json())?,
     }
     Ok(Ending::Well)
+}
+
+/// The tool that is published under a name, by its upstream's own name.
+fn published_as(policies: &Policies, asked: &Named) -> Option<Named> {
+    let is_it = |own: &Named| {
+        let policy = policies.item(own.subject());
+        let name = policy.published.as_ref().and_then(|published| published.name.as_ref());
+        own.upstream == asked.upstream && name.is_some_and(|name| *name.value == *asked.name)
+    };
+    let mut tools = policies.named().into_iter().filter(|own| own.family == Family::Tools);
+    tools.find(is_it).filter(|_| asked.family == Family::Tools)
 }
 
 fn wanted(args: &Explain) -> Result<Named, CommandError> {
@@ -315,7 +331,8 @@ impl<'v> Answer<'_, 'v> {
         };
         let change = change_text(&self.flip, decision.kind, &self.item);
         let note = self.note.as_deref().unwrap_or_default();
-        format!("{verdict} {change}{depends}{note}")
+        let face = face_text(&self.policy);
+        format!("{verdict} {change}{depends}{note}{face}")
     }
 
     fn depends(&self) -> bool {
@@ -351,6 +368,8 @@ impl<'v> Answer<'_, 'v> {
             "risk": self.explanation.risk.as_str(),
             "classified": self.explanation.classified,
             "cost": self.cost,
+            "published": published_name(&self.policy),
+            "withheld": withheld(&self.policy),
             "revision": self.revision,
             "rules": rules,
             "change": change_text(&self.flip, decision.kind, &self.item),

@@ -395,7 +395,7 @@ fn a_header_is_one_that_can_be_set_and_no_secret_stands_in_it() {
         ("headers: { X-Api-Key: \"hunter2 $ctx.tenant\" }", format!("C003 6:50 the value of `x-api-key` is a secret: it does not stand here: {secret}")),
         ("options: [mcp.headers.X-Api-Key=hunter2]", format!("C003 6:38 the value of `x-api-key` is a secret: it does not stand here: {secret}")),
         ("headers: { X-A: $ctx.user.empid }", "C005 6:44 unknown variable `$ctx.user.empid`: did you mean `$ctx.user.empId`?".into()),
-        ("headers: { X-A: \"é\" }", "C005 6:44 a header value is visible ASCII".into()),
+        ("headers: { X-A: \"é\" }", "C005 6:44 a template is visible ASCII".into()),
         ("headers: { X-A: \" a\" }", "C006 6:44 the value is empty, or begins or ends blank".into()),
         ("headers: { X-A: \"\" }", "C006 6:44 the value is empty, or begins or ends blank".into()),
         ("headers: { X-A: 1 }", "Y006 6:44 expected a text, found a number: put it in quotes".into()),

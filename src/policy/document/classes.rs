@@ -2,7 +2,10 @@
 
 use std::{sync::Arc, time::Duration};
 
-use super::language::{Language, Place};
+use super::{
+    faces::{Injected, Override},
+    language::{Language, Place},
+};
 use crate::{
     fault::{FaultCode, Faults, Span},
     model::server::{IdempotencyMode, Risk, UpstreamName},
@@ -60,38 +63,6 @@ pub enum Screen {
     Block,
 }
 
-/// An argument that the gateway sets, whatever the caller says.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Injected {
-    pub argument: Box<str>,
-    pub source: InjectedSource,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum InjectedSource {
-    Tenant,
-    Employee,
-    RequestId,
-}
-
-/// What is published instead of what the upstream says.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Override {
-    pub name: Option<Box<str>>,
-    pub description: Option<Box<str>>,
-    pub parameters: Vec<Parameter>,
-}
-
-/// What is published of one parameter.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Parameter {
-    pub name: Box<str>,
-    pub description: Option<Box<str>>,
-    pub hidden: bool,
-    /// Instead of the schema's own.
-    pub allowed: Option<Vec<Box<str>>>,
-}
-
 pub(in crate::policy) const IDEMPOTENCY: Words<IdempotencyMode> = Words {
     what: "idempotency",
     code: FaultCode::BadValue,
@@ -107,17 +78,6 @@ pub(in crate::policy) const SCREENS: Words<Screen> = Words {
     what: "screening",
     code: FaultCode::BadValue,
     known: &[("mark", Screen::Mark), ("clean", Screen::Clean), ("block", Screen::Block)],
-    later: &[],
-};
-
-pub(in crate::policy) const SOURCES: Words<InjectedSource> = Words {
-    what: "value to inject",
-    code: FaultCode::BadValue,
-    known: &[
-        ("$ctx.tenant", InjectedSource::Tenant),
-        ("$ctx.user.empId", InjectedSource::Employee),
-        ("$ctx.requestId", InjectedSource::RequestId),
-    ],
     later: &[],
 };
 
@@ -137,13 +97,10 @@ const FIRST_PIN: Words<Pin> = Words {
 };
 
 /// The longest name of a tool, a prompt or an argument, in bytes.
-const MAX_NAME: usize = 256;
+pub(super) const MAX_NAME: usize = 256;
 
 /// The longest URI of a resource, in bytes.
 const MAX_URI: usize = 2_048;
-
-/// The longest description, in bytes.
-const MAX_DESCRIPTION: usize = 16 * 1024;
 
 pub(super) fn read(
     map: &mut MapReader<'_>,
@@ -171,7 +128,10 @@ impl UpstreamClasses {
         let class = |entry: &Entry, faults: &mut Faults| {
             ItemClass::read(&entry.value, &entry.key_at, language, faults)
         };
-        let default = map.entry("default").and_then(|entry| class(entry, faults));
+        let mut default = map.entry("default").and_then(|entry| class(entry, faults));
+        if let Some(default) = &mut default {
+            default.for_all(faults);
+        }
         let mut items = Vec::new();
         for family in Family::ALL {
             let entries = map.node(family.key()).map(|node| node.named(faults)).unwrap_or_default();
@@ -179,6 +139,9 @@ impl UpstreamClasses {
                 let max = if family == Family::Resources { MAX_URI } else { MAX_NAME };
                 check_length(&item.key, max, &item.key_at, faults);
                 if let Some(class) = class(item, faults) {
+                    if family != Family::Tools {
+                        class.check_no_face(family, faults);
+                    }
                     items.push((family, item.key.as_str().into(), class));
                 }
             }
@@ -207,7 +170,7 @@ impl ItemClass {
             }),
             idempotency_argument: read_argument(&mut map, faults),
             upstream_idempotent: map.optional("upstream_idempotent", faults),
-            inject: map.node("inject").map(|node| read_injected(node, faults).into()),
+            inject: map.node("inject").map(|node| Injected::read_all(node, faults).into()),
             screen: map.words("screen", &SCREENS, faults),
             published: Override::read(&mut map, faults).map(Arc::new),
         };
@@ -231,11 +194,10 @@ impl ItemClass {
                 "`upstream_idempotent` with `idempotency: none`: there is no key to honour";
             faults.add(FaultCode::Contradiction, &honours.at, message);
         }
-        if let Some(argument) = &self.idempotency_argument
-            && self.inject.iter().flat_map(|all| all.iter()).any(|own| *own.argument == **argument)
-        {
-            let message = format!("`{argument}` carries the key, and is injected");
-            faults.add(FaultCode::Contradiction, &self.at, message);
+        for parameter in self.published.iter().flat_map(|published| &published.parameters) {
+            if self.inject.iter().flat_map(|all| all.iter()).any(|i| i.argument == parameter.name) {
+                parameter.says_nothing("injected", faults);
+            }
         }
         if let (Some(timeout), Some(max_time)) = (&self.timeout, &self.max_time)
             && timeout.value > max_time.value
@@ -247,6 +209,40 @@ impl ItemClass {
             );
             fault.relate(&max_time.at, "`max_time` is here");
         }
+    }
+
+    /// An argument that carries the idempotency key, which is the caller's to choose, and that he
+    /// cannot send: its name, where that is said, and how. `required`: calls need a key, and one
+    /// argument is taken for it where no other is named.
+    pub fn keyless(&self, required: bool) -> Option<(&str, &Span, &'static str)> {
+        let named = self.idempotency_argument.as_deref();
+        let key = named.or(required.then_some("idempotencyKey"));
+        let injected = self.inject.iter().flat_map(|all| all.iter());
+        let injected = injected.map(|i| (&*i.argument, &i.at, "injected"));
+        let hidden = self.published.iter().flat_map(|published| published.hidden());
+        let hidden = hidden.map(|(name, at)| (name, at, "hidden"));
+        injected.chain(hidden).find(|(name, ..)| Some(*name) == key)
+    }
+
+    /// It is of all tools of an upstream.
+    fn for_all(&mut self, faults: &mut Faults) {
+        for injected in self.inject.iter_mut().flat_map(Arc::make_mut) {
+            injected.if_known = true;
+        }
+        if let Some(published) = &mut self.published {
+            Arc::make_mut(published).for_all(faults);
+        }
+    }
+
+    /// Only tools have arguments, and a face.
+    fn check_no_face(&self, family: Family, faults: &mut Faults) {
+        let key = match (&self.inject, &self.published) {
+            (Some(_), _) => "inject",
+            (None, Some(_)) => "override",
+            (None, None) => return,
+        };
+        let message = format!("`{key}` is about tools, and this is a {}", family.one());
+        faults.add(FaultCode::Contradiction, &self.at, message);
     }
 
     /// This one's settings, and the default's where it has none.
@@ -262,9 +258,9 @@ impl ItemClass {
         class.idempotency = class.idempotency.or(default.idempotency);
         class.idempotency_argument = class.idempotency_argument.or(default.idempotency_argument);
         class.upstream_idempotent = class.upstream_idempotent.or(default.upstream_idempotent);
-        class.inject = class.inject.or(default.inject);
+        class.inject = Injected::over(class.inject, default.inject);
         class.screen = class.screen.or(default.screen);
-        class.published = class.published.or(default.published);
+        class.published = Override::over(class.published, default.published);
         class
     }
 }
@@ -306,84 +302,6 @@ fn hex(digits: &str) -> Option<[u8; 32]> {
     Some(digest)
 }
 
-fn read_injected(node: &Node, faults: &mut Faults) -> Vec<Injected> {
-    let entries = node.named(faults).into_iter();
-    let injected = entries.filter_map(|entry| {
-        check_length(&entry.key, MAX_NAME, &entry.key_at, faults);
-        let source = SOURCES.read(&entry.value, faults)?;
-        Some(Injected { argument: entry.key.as_str().into(), source })
-    });
-    injected.collect()
-}
-
-// === impl Override ===
-
-impl Override {
-    /// Reads `override`, or the short forms `name`, `description` and `hide`.
-    fn read(map: &mut MapReader<'_>, faults: &mut Faults) -> Option<Self> {
-        let short = ["name", "description", "hide"];
-        let first = short.into_iter().find_map(|key| map.entry(key));
-        let whole = map.entry("override");
-        if let (Some(first), Some(whole)) = (first, whole) {
-            let message = format!("`{}` beside `override`, which says the same", first.key);
-            let fault = faults.add(FaultCode::Contradiction, &first.key_at, message);
-            fault.relate(&whole.key_at, "`override` is here");
-        }
-        if let Some(whole) = whole {
-            let mut map = whole.value.map(faults)?;
-            let mut published = Self::read_texts(&mut map, faults);
-            let parameters = map.node("parameters").map(|node| node.named(faults));
-            let parameters = parameters.unwrap_or_default().into_iter();
-            published.parameters =
-                parameters.filter_map(|entry| Parameter::read(entry, faults)).collect();
-            map.finish(faults);
-            return Some(published);
-        }
-        first?;
-        let mut published = Self::read_texts(map, faults);
-        let hidden: Vec<String> = map.optional("hide", faults).unwrap_or_default();
-        published.parameters = hidden
-            .into_iter()
-            .map(|name| Parameter { name: name.into(), hidden: true, ..Parameter::default() })
-            .collect();
-        Some(published)
-    }
-
-    fn read_texts(map: &mut MapReader<'_>, faults: &mut Faults) -> Self {
-        let name: Option<Spanned<String>> = map.optional("name", faults);
-        if let Some(name) = &name {
-            check_length(&name.value, MAX_NAME, &name.at, faults);
-        }
-        let name = name.map(|name| name.value.into());
-        Self { name, description: read_description(map, faults), parameters: Vec::new() }
-    }
-}
-
-impl Parameter {
-    fn read(entry: &Entry, faults: &mut Faults) -> Option<Self> {
-        check_length(&entry.key, MAX_NAME, &entry.key_at, faults);
-        let mut map = entry.value.map(faults)?;
-        let allowed: Option<Vec<String>> = map.optional("enum", faults);
-        let parameter = Self {
-            name: entry.key.as_str().into(),
-            description: read_description(&mut map, faults),
-            hidden: map.optional("hidden", faults).unwrap_or(false),
-            allowed: allowed.map(|words| words.into_iter().map(Into::into).collect()),
-        };
-        map.finish(faults);
-        Some(parameter)
-    }
-}
-
-fn read_description(map: &mut MapReader<'_>, faults: &mut Faults) -> Option<Box<str>> {
-    let text: Spanned<String> = map.optional("description", faults)?;
-    if text.value.len() > MAX_DESCRIPTION {
-        let message = format!("longer than {MAX_DESCRIPTION} bytes");
-        faults.add(FaultCode::BadValue, &text.at, message);
-    }
-    Some(text.value.into())
-}
-
 fn some_time(
     map: &mut MapReader<'_>,
     key: &'static str,
@@ -402,7 +320,7 @@ fn read_argument(map: &mut MapReader<'_>, faults: &mut Faults) -> Option<Arc<str
     Some(name.value.into())
 }
 
-fn check_length(name: &str, max: usize, at: &Span, faults: &mut Faults) {
+pub(super) fn check_length(name: &str, max: usize, at: &Span, faults: &mut Faults) {
     if name.is_empty() || name.len() > max {
         faults.add(FaultCode::BadName, at, format!("a name has 1 to {max} bytes"));
     }

@@ -26,16 +26,11 @@ pub enum Place {
     Case,
 }
 
-const MISSING: [(Place, &str); 11] = [
+const MISSING: [(Place, &str); 6] = [
     (Place::Policy, "quotas"),
     (Place::Limit, "store_down"),
     (Place::Item, "cost"),
-    (Place::Item, "inject"),
     (Place::Item, "screen"),
-    (Place::Item, "name"),
-    (Place::Item, "description"),
-    (Place::Item, "hide"),
-    (Place::Item, "override"),
     // A word of `pin`; see `classes.rs`.
     (Place::Item, "pin: approve"),
     (Place::Case, "given"),

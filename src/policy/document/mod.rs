@@ -7,6 +7,7 @@ mod approval;
 mod cases;
 mod classes;
 mod directory;
+mod faces;
 mod language;
 mod limits;
 mod quotas;
@@ -24,10 +25,9 @@ use crate::{
 
 pub use approval::{Approval, Approvers, Rollout};
 pub use cases::{Asked, Case, Expected, ExpectedDecision, parse_item};
-pub use classes::{
-    Injected, InjectedSource, ItemClass, Override, Parameter, Pin, Screen, UpstreamClasses,
-};
+pub use classes::{ItemClass, Pin, Screen, UpstreamClasses};
 pub use directory::{Directory, Employee};
+pub use faces::{Injected, Override, Parameter};
 pub use language::Language;
 pub use limits::{LimitKey, LimitKind, LimitRule, StoreDown};
 pub use quotas::{Action, QuotaRule, Step, Window};
@@ -78,7 +78,7 @@ pub(in crate::policy) mod words {
         MODES, PLATFORM,
         approval::CONFIRM,
         cases::{DECISIONS, REASONS},
-        classes::{IDEMPOTENCY, PINS, SCREENS, SOURCES},
+        classes::{IDEMPOTENCY, PINS, SCREENS},
         limits::{KEYS, STORE_DOWN},
         quotas::{DOES, WINDOWS},
         rules::EFFECTS,

@@ -21,7 +21,8 @@ pub(super) fn check<'a>(
         return;
     }
     for (subject, schema) in tools {
-        let (full, risk) = (subject.full(), policies.item(subject).risk);
+        let (full, policy) = (subject.full(), policies.item(subject));
+        let risk = policy.risk;
         let about = |rule: &&&Rule| {
             rule.globs.matches(Family::Tools, &full)
                 && rule.risk.is_none_or(|risks| risks.contains(risk))
@@ -29,6 +30,11 @@ pub(super) fn check<'a>(
         for rule in rules.iter().filter(about) {
             for predicate in &rule.when {
                 let pointer = &predicate.pointer;
+                if pointer.steps().next().is_some_and(|name| policy.withholds(name)) {
+                    let message = format!("callers cannot send `{pointer}` to `{full}`");
+                    faults.add(FaultCode::ArgumentMissing, &predicate.at, message);
+                    continue;
+                }
                 match predicate::check(predicate, schema) {
                     Some(Misfit::Missing) => {
                         let message = format!("`{full}` has no argument `{pointer}`");

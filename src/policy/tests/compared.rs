@@ -102,6 +102,43 @@ fn what_no_file_names_is_compared_by_its_glob() {
     );
 }
 
+/// Taking an argument out of callers' hands narrows, and giving it back widens.
+#[test]
+fn whose_an_argument_is_makes_a_difference() {
+    let tools = |face: &str| {
+        let text = format!(
+            "version: hangu/v1\nkind: Tools\nupstreams:\n  crm:\n    tools: {{ a: {{ risk: read_low{face} }} }}\n"
+        );
+        let rule = policy("{ tenant: acme }", &["{ id: r, effect: allow, roles: [m] }"]);
+        compile(vec![file("tools.yaml", &text), file("rules.yaml", &rule)])
+    };
+    let between = |old: &str, new: &str| {
+        let found = diff(&tools(old), &tools(new), []);
+        let told = found.iter().map(|found| {
+            let only = found.only.as_deref().unwrap_or_default();
+            format!("{:?} {} {only}", found.kind, found.item)
+        });
+        told.collect::<Vec<_>>().join("; ")
+    };
+    let tenant = ", inject: { t: $ctx.tenant }";
+    let words =
+        |words: &str| format!(", override: {{ parameters: {{ t: {{ enum: [{words}] }} }} }}");
+    for (old, new, told) in [
+        ("", tenant, "Narrowed crm/a `t` is sent by the gateway"),
+        (tenant, "", "Widened crm/a `t` is the caller's to choose"),
+        (tenant, ", inject: { t: other }", "Widened crm/a `t` is sent by the gateway"),
+        (tenant, ", hide: [t]", "Widened crm/a `t` is not sent"),
+        ("", ", hide: [t]", "Narrowed crm/a `t` is not sent"),
+        (&words("x"), &words("x, y"), "Widened crm/a `t` is one of x, y"),
+        (&words("x, y"), &words("y"), "Narrowed crm/a `t` is one of y"),
+        (&words("x, y"), &words("y, x"), ""),
+        (&words("x"), "", "Widened crm/a `t` is the caller's to choose"),
+        ("", ", name: b, description: d", ""),
+    ] {
+        assert_eq!(between(old, new), told, "{old} -> {new}");
+    }
+}
+
 #[test]
 fn an_employee_with_other_roles_may_do_something_else() {
     let people = |roles: &str| {

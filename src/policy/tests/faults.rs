@@ -241,7 +241,6 @@ fn a_tool_says_what_it_may_do() {
             "C009 6:41 `idempotency: none` with an `idempotency_argument`",
         ),
         ("{ risk: read_low, cost: 1 }", "Y008 6:28 `cost` is not part of this version"),
-        ("{ risk: read_low, inject: {} }", "Y008 6:28 `inject` is not part of this version"),
         ("{ risk: read_low, screen: mark }", "Y008 6:28 `screen` is not part of this version"),
         (
             "{ risk: write_low, retry_safe: true }",
@@ -251,13 +250,6 @@ fn a_tool_says_what_it_may_do() {
             "{ risk: read_low, idempotency: none, upstream_idempotent: true }",
             "C009 6:68 `upstream_idempotent` with `idempotency: none`: there is no key to honour",
         ),
-        ("{ risk: read_low, name: y }", "Y008 6:28 `name` is not part of this version"),
-        (
-            "{ risk: read_low, description: y }",
-            "Y008 6:28 `description` is not part of this version",
-        ),
-        ("{ risk: read_low, hide: [a] }", "Y008 6:28 `hide` is not part of this version"),
-        ("{ risk: read_low, override: {} }", "Y008 6:28 `override` is not part of this version"),
     ] {
         assert_eq!(faults(&in_tools(tool)), [expected], "{tool}");
     }

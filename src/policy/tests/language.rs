@@ -1,7 +1,7 @@
 //! The whole language, of which this version carries out a part.
 
 use super::*;
-use crate::model::server::IdempotencyMode;
+use crate::model::{server::IdempotencyMode, template::Part};
 
 const CLASSES: &str = r#"
 version: hangu/v1
@@ -145,13 +145,25 @@ upstreams:
     let search = item("contacts.search");
     assert_eq!((search.cost, search.retry_safe, search.screen), (7, true, Some(Screen::Block)));
     assert!(search.upstream_idempotent && search.idempotency == IdempotencyMode::Optional);
-    let injected: Vec<_> =
-        search.inject.iter().flat_map(|all| all.iter()).map(|i| i.source).collect();
-    assert_eq!(injected, [InjectedSource::Employee, InjectedSource::RequestId]);
-    assert_eq!(item("other").inject.unwrap()[0].source, InjectedSource::Tenant);
+    let injected = |name| {
+        let all = item(name).inject.unwrap();
+        let all =
+            all.iter().map(|i| (i.argument.to_string(), i.value.parts().to_vec(), i.if_known));
+        all.collect::<Vec<_>>()
+    };
+    let of_all = ("tenantId".to_owned(), vec![Part::Tenant], true);
+    assert_eq!(
+        injected("contacts.search"),
+        [
+            ("by".to_owned(), vec![Part::Employee], false),
+            ("id".to_owned(), vec![Part::RequestId], false),
+            of_all.clone()
+        ]
+    );
+    assert_eq!(injected("other"), [of_all]);
     let export = item("contacts.export").published.unwrap();
     assert_eq!(
-        (export.name.as_deref(), export.description.as_deref()),
+        (export.name.as_ref().map(|name| &*name.value), export.description.as_deref()),
         (Some("export"), Some("Exports."))
     );
     assert!(export.parameters[0].hidden && &*export.parameters[0].name == "internal");
@@ -255,8 +267,29 @@ fn settings_of_a_tool_that_make_no_sense_are_told() {
         ),
         ("{ risk: read_low, screen: maybe }", "Y007 unknown screening `maybe`"),
         (
-            "{ risk: read_low, inject: { a: $ctx.caller } }",
-            "Y007 unknown value to inject `$ctx.caller`",
+            "{ risk: read_low, inject: { a: $ctx.password } }",
+            "Y007 unknown variable `$ctx.password`",
+        ),
+        ("{ risk: read_low, inject: { a: é } }", "Y007 a template is visible ASCII"),
+        (
+            "{ risk: read_low, name: \"a b\" }",
+            "Y010 a published name is 1 to 64 of `A-Z`, `a-z`, `0-9`, `_`, `.` and `-`",
+        ),
+        (
+            "{ risk: read_low, override: { parameters: { p: { enum: [] } } } }",
+            "Y007 `enum` is empty: nothing could be sent",
+        ),
+        (
+            "{ risk: read_low, override: { parameters: { p: { hidden: true, enum: [a] } } } }",
+            "C009 `p` is hidden, and yet something is published of it",
+        ),
+        (
+            "{ risk: read_low, inject: { p: x }, override: { parameters: { p: { description: d } } } }",
+            "C009 `p` is injected, and yet something is published of it",
+        ),
+        (
+            "{ risk: write_low, hide: [idempotencyKey] }",
+            "C009 `idempotencyKey` carries the idempotency key, and is hidden",
         ),
         ("{ risk: read_low, cost: free }", "Y006 expected a number, found a text"),
         ("{ risk: read_low, retry_safe: yes }", "Y006 expected `true` or `false`, found a text"),
@@ -266,9 +299,49 @@ fn settings_of_a_tool_that_make_no_sense_are_told() {
         ),
         (
             "{ risk: read_low, idempotency_argument: k, inject: { k: $ctx.requestId } }",
-            "C009 `k` carries the key, and is injected",
+            "C009 `k` carries the idempotency key, and is injected",
         ),
     ] {
         assert_eq!(fault(&tool(text)), expected, "{text}");
     }
+}
+
+#[test]
+fn a_face_is_for_one_tool_and_for_tools_alone() {
+    let upstream =
+        |lines: &str| format!("version: hangu/v1\nkind: Tools\nupstreams:\n  crm:\n    {lines}\n");
+    for (text, expected) in [
+        (
+            "default: { risk: read_low, name: x }",
+            "C009 `name` in a `default` would call every tool the same",
+        ),
+        (
+            "prompts: { p: { risk: read_low, inject: { a: b } } }",
+            "C009 `inject` is about tools, and this is a prompt",
+        ),
+        (
+            "resources: { \"file:///a\": { risk: read_low, description: d } }",
+            "C009 `override` is about tools, and this is a resource",
+        ),
+        (
+            "tools: { a: { risk: read_low, name: x }, b: { risk: read_low, name: x } }",
+            "C009 two tools are to be published as `x`",
+        ),
+        // Neither says it alone.
+        (
+            "{ default: { inject: { k: $ctx.requestId } }, tools: { a: { risk: write_low, idempotency_argument: k } } }",
+            "C009 `k` carries the idempotency key, and is injected",
+        ),
+    ] {
+        assert_eq!(fault(&upstream(text)), expected, "{text}");
+    }
+    assert!(
+        super::compile(vec![file(
+            "t.yaml",
+            &upstream(
+                "{ default: { risk: write_low, idempotency: none, hide: [idempotencyKey] } }"
+            )
+        )])
+        .has_faces()
+    );
 }

@@ -31,7 +31,8 @@ fn seen(id: &str, upstream: &str) -> Vec<&'static str> {
     let set = policies.bind(&subjects);
     let id = crate::model::caller::EmployeeId::parse(id).unwrap();
     let employee = policies.directory().find(&id).unwrap();
-    let view = set.view(&employee.tenant, &caller("demo-gateway"), &employee.roles);
+    let view =
+        set.view_of_employee(&employee.tenant, &caller("demo-gateway"), &id, &employee.roles);
     let tools = view.visible().iter().map(|index| catalog[index]);
     tools.filter(|(of, _)| *of == upstream).map(|(_, name)| name).collect()
 }
@@ -74,8 +75,10 @@ fn members_read_testers_start_and_the_admin_sees_all_seven() {
 }
 
 #[test]
-fn orders_are_read_by_all_noted_by_the_admin_and_changed_by_nobody() {
-    for (id, count) in [("E1001", 2), ("E1002", 2), ("E2001", 2), ("E1009", 3)] {
+fn orders_are_read_by_all_and_changed_by_the_admin_and_those_who_try_it_first() {
+    for (id, count) in
+        [("E1001", 2), ("E1002", 2), ("E1003", 2), ("E2001", 2), ("E1004", 3), ("E1009", 5)]
+    {
         assert_eq!(seen(id, "orders"), ORDERS[..count], "{id}");
     }
 }
@@ -97,6 +100,13 @@ fn raw_power_is_refused_whoever_asks_and_a_task_is_not() {
         "fetch",
         "http_get",
         "open_proxy",
+        "raw_query",
+        "RunQuery",
+        "executeCommand",
+        "remote.ssh",
+        "readFile",
+        "fetchUrl",
+        "wget",
         // These look like it and are none.
         "get_execution_result",
         "feedback.send",
@@ -105,6 +115,8 @@ fn raw_power_is_refused_whoever_asks_and_a_task_is_not() {
         "executive_summary",
         "proximity",
         "fetch_orders",
+        "delete_file",
+        "sshd_status",
     ];
     let tools = "version: hangu/v1\nkind: Tools\nupstreams: { x: { default: { risk: read_low } } }";
     let mut files = shipped_files();
@@ -113,7 +125,7 @@ fn raw_power_is_refused_whoever_asks_and_a_task_is_not() {
     let subjects = names.map(|name| Subject::tool("x", name));
     let view = policies.bind(&subjects).view(&tenant("acme"), &caller("g"), &roles(&["admin"]));
     let left: Vec<_> = view.visible().iter().map(|index| names[index]).collect();
-    assert_eq!(left, names[14..]);
+    assert_eq!(left, names[21..]);
 }
 
 #[test]
@@ -121,4 +133,45 @@ fn starting_a_run_takes_its_key_from_the_tools_own_argument() {
     let tool = compile(shipped_files()).item(Subject::tool("platform", "start_test_run"));
     assert_eq!((tool.risk, tool.idempotency), (Risk::WriteLow, IdempotencyMode::Required));
     assert_eq!(tool.idempotency_argument.as_deref(), Some("idempotencyKey"));
+}
+
+#[test]
+fn a_second_person_is_asked_about_what_is_sent_opened_deleted_or_granted() {
+    let asked = [
+        ("send_email", "approve-mail"),
+        ("gmail.send", "approve-mail"),
+        ("mailSend", "approve-mail"),
+        ("slack_send_message", "approve-mail"),
+        ("reply_to_mail", "approve-mail"),
+        ("create_issue", "approve-tickets"),
+        ("jira_create_ticket", "approve-tickets"),
+        ("openIncident", "approve-tickets"),
+        ("issues.create", "approve-tickets"),
+        ("delete_file", "approve-deletion"),
+        ("removeAttachment", "approve-deletion"),
+        ("documents.delete", "approve-deletion"),
+        ("SendEmail", "approve-mail"),
+        ("DeleteFile", "approve-deletion"),
+        ("grant_access", "approve-rights"),
+        ("permissions.update", "approve-rights"),
+        ("share_document", "approve-rights"),
+        ("add_team_member", "approve-rights"),
+        ("assignRole", "approve-rights"),
+    ];
+    let not = ["create_order", "update_page", "note", "comment_on_ticket", "delete_order_note"];
+    let tools =
+        "version: hangu/v1\nkind: Tools\nupstreams: { x: { default: { risk: write_low } } }";
+    let rule =
+        "version: hangu/v1\nkind: Policy\nscope: platform\nrules: [{ id: all, effect: allow }]";
+    let files = [file("x.yaml", tools), file("all.yaml", rule)];
+    let policies = compile(shipped_files().into_iter().chain(files).collect());
+    let names = asked.iter().map(|(name, _)| *name).chain(not);
+    let subjects: Vec<_> = names.clone().map(|name| Subject::tool("x", name)).collect();
+    let view = policies.bind(&subjects).view(&tenant("acme"), &caller("g"), &roles(&["member"]));
+    for (index, name) in names.enumerate() {
+        let decision = view.decide(ItemIndex::new(index));
+        let by = decision.asks.iter().map(|rule| &*rule.id).next();
+        let wanted = asked.iter().find(|(own, _)| *own == name).map(|(_, rule)| *rule);
+        assert_eq!(by, wanted, "{name}");
+    }
 }

@@ -41,6 +41,10 @@ fn tools(world: &World, view: &View, surface: &Surface) -> u64 {
     for tool in world.catalog.on(surface).filter(|tool| visible.contains(tool.index)) {
         hasher.write(tool.name_on(surface).as_bytes());
         hasher.write(&tool.definition.digest);
+        if let Some(face) = &tool.face {
+            hasher.write_usize(face.raw.len());
+            hasher.write(&face.raw);
+        }
         let policy = view.item(ItemIndex::new(tool.index));
         // The gateway adds an argument to what it publishes.
         hasher.write_u8(u8::from(policy.is_some_and(|policy| publishes_key(tool, policy))));

@@ -178,8 +178,7 @@ impl World {
     /// The tool whose call became a task, by the name that the task's id has of it.
     pub fn task_tool(&self, qualified: &str) -> Option<&Arc<Tool>> {
         let (upstream, name) = qualified.split_once('/')?;
-        let of = Surface::Upstream(UpstreamName::parse(upstream).ok()?);
-        self.catalog.resolve(&of, name)
+        self.catalog.tool(&UpstreamName::parse(upstream).ok()?, name)
     }
 
     /// Whether a caller may know how tasks of a tool stand: where it may call it, or could with

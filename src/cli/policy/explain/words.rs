@@ -3,7 +3,10 @@
 use crate::{
     fault::Paint,
     model::{caller::EmployeeId, exchange::DecisionKind, server::Risk},
-    policy::{Approvers, Change, Family, Flip, ItemGlob, NotMeant, Rollout, Rule, Told, Verdict},
+    policy::{
+        Approvers, Change, Family, Flip, ItemGlob, ItemPolicy, NotMeant, Rollout, Rule, Told,
+        Verdict,
+    },
     yaml::Spanned,
 };
 
@@ -58,6 +61,36 @@ pub fn reason_text(
         }
         Verdict::Condition(predicate) => format!("its condition does not hold: {predicate}"),
     }
+}
+
+/// The name that clients know a tool by, where it is not its upstream's own.
+pub fn published_name(policy: &ItemPolicy) -> Option<&str> {
+    let published = policy.published.as_ref()?;
+    published.name.as_ref().map(|name| &*name.value)
+}
+
+/// The arguments of a tool that callers neither see nor send.
+pub fn withheld(policy: &ItemPolicy) -> Vec<&str> {
+    let injected = policy.inject.iter().flat_map(|all| all.iter());
+    let injected: Vec<_> = injected.map(|injected| &*injected.argument).collect();
+    let hidden = policy.published.iter().flat_map(|published| published.hidden());
+    let hidden: Vec<_> =
+        hidden.map(|(name, _)| name).filter(|name| !injected.contains(name)).collect();
+    [injected, hidden].concat()
+}
+
+/// What clients see of a tool that its upstream does not say.
+pub fn face_text(policy: &ItemPolicy) -> String {
+    let mut text = String::new();
+    if let Some(name) = published_name(policy) {
+        text += &format!(" Clients know it as `{name}`.");
+    }
+    let withheld = withheld(policy);
+    if !withheld.is_empty() {
+        let names: Vec<_> = withheld.iter().map(|name| format!("`{name}`")).collect();
+        text += &format!(" Callers neither see nor send {}.", names.join(", "));
+    }
+    text
 }
 
 /// All conditions of a rule.

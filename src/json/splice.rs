@@ -6,7 +6,7 @@ use std::ops::Range;
 
 use bytes::Bytes;
 
-use crate::json::{self, Doc, Key, Value};
+use super::{Doc, Duplicates, Key, Limits, Value, write_str};
 
 /// Changes to one text, at places that do not overlap.
 #[derive(Debug, Default)]
@@ -14,7 +14,7 @@ pub struct Edits(Vec<(Range<usize>, Vec<u8>)>);
 
 /// Reads a text that was checked before, to change it; nothing where it was not.
 pub fn document(text: &Bytes) -> Option<Doc> {
-    let limits = json::Limits { depth: 512, duplicates: json::Duplicates::Allow, outline: 3 };
+    let limits = Limits { depth: 512, duplicates: Duplicates::Allow, outline: 3 };
     Doc::parse(text.clone(), &limits).ok()
 }
 
@@ -52,7 +52,7 @@ impl Edits {
     /// Puts a string where a value stood.
     pub fn put_str(&mut self, value: Value<'_>, text: &str) {
         let mut written = Vec::with_capacity(text.len() + 2);
-        json::write_str(&mut written, text);
+        write_str(&mut written, text);
         self.put(value.offset()..value.offset() + value.raw().len(), written);
     }
 
