@@ -2,10 +2,9 @@
 
 use std::{collections::HashSet, sync::Arc, time::Duration};
 
-use secrecy::SecretBox;
-
 use super::{
-    App, Options, StartError, background::Background, build_info, probes, reach, world::Governed,
+    App, Options, StartError, background::Background, build_info, keys::Source, probes, reach,
+    world::Governed,
 };
 use crate::{
     admin::AdminState,
@@ -14,6 +13,7 @@ use crate::{
     channel::Channels,
     clock::Clock,
     config::{self, Config},
+    credential::Purpose,
     edge::{self, GuardConfig, GuardLayer, ServerConfig, Shutdown, TrustedProxies},
     idempotency::{Bodies, Replays, Settings},
     identity::{
@@ -54,10 +54,8 @@ pub(super) fn app(
     options: &Options,
 ) -> Result<App, StartError> {
     let clock = Clock::system();
-    let keys = Arc::new(match options.secret {
-        Some(secret) => Keys::new(SecretBox::new(Box::new(secret))),
-        None => Keys::random(),
-    });
+    let source = Source::of(&config, options, &clock)?;
+    let keys = Arc::new(Keys::new(source.secrets(Purpose::Digests)?));
     let metrics = Arc::new(Metrics::new(config.telemetry.max_tenants, clock.clone()));
     let telemetry = Arc::new(telemetry(&config, options, metrics.clone())?);
     let audit = Arc::new(Audit::start(
@@ -69,7 +67,7 @@ pub(super) fn app(
         clock.clone(),
         Arc::new(AuditMetrics(metrics.clone())),
     )?);
-    let (replays, store) = replays(&config, options, &clock)?;
+    let (replays, store) = replays(&config, &source, &clock)?;
     let transport = Transport::new(Trust::System);
     let channels = Channels::new(transport.clone());
     let upstreams = reach::upstreams(&config, &transport, &channels)?;
@@ -78,8 +76,10 @@ pub(super) fn app(
     let governed =
         Arc::new(Governed::new(registry.clone(), policies, own_limits(&config)).map_err(limits)?);
     let worlds = governed.worlds.clone();
+    let tokens = source.secrets(Purpose::Tokens)?;
+    let sealer = |purpose| Sealer::new(purpose, &tokens);
     let client_sessions =
-        Arc::new(ClientSessions::new(sealer(options, session::PURPOSE)?, config.sessions.ttl));
+        Arc::new(ClientSessions::new(sealer(session::PURPOSE), config.sessions.ttl));
     let questions = QuestionLimits {
         answer: config.questions.answer,
         rounds: config.questions.rounds,
@@ -97,9 +97,9 @@ pub(super) fn app(
         issuers: Arc::new(issuers),
         callers: Arc::new(callers(&config)?),
         client_sessions,
-        states: Arc::new(States::new(sealer(options, state::PURPOSE)?, config.questions.answer)),
-        tasks: Arc::new(TaskIds::new(sealer(options, task::PURPOSE)?)),
-        cursors: Arc::new(Cursors::new(sealer(options, cursor::PURPOSE)?)),
+        states: Arc::new(States::new(sealer(state::PURPOSE), config.questions.answer)),
+        tasks: Arc::new(TaskIds::new(sealer(task::PURPOSE))),
+        cursors: Arc::new(Cursors::new(sealer(cursor::PURPOSE))),
         cancels: Arc::new(Cancels::default()),
         asked: Arc::new(Asked::new(questions)),
         parked: Arc::new(ParkedCalls::new(questions)),
@@ -166,6 +166,7 @@ pub(super) fn app(
         polls: config.upstreams.iter().map(|upstream| upstream.poll).collect(),
         tls: tls.clone(),
         fetchers,
+        keyring: source.into_watch(),
     };
     let admin = Arc::new(AdminState {
         metrics,
@@ -227,14 +228,6 @@ impl Observer for AuditMetrics {
     }
 }
 
-fn sealer(options: &Options, purpose: &'static str) -> Result<Sealer, StartError> {
-    let sealer = match options.secret {
-        Some(secret) => Sealer::new(purpose, 0, &secret.to_vec().into()),
-        None => Sealer::random(purpose),
-    };
-    sealer.map_err(|fault| StartError::Randomness(fault.to_string()))
-}
-
 fn callers(config: &Config) -> Result<Callers, StartError> {
     let entry = |caller: &config::Caller| {
         let fixed = caller
@@ -270,7 +263,7 @@ pub(super) fn to_usize(bytes: u64) -> usize {
 /// Records of calls with a key, in the store that the file names.
 fn replays(
     config: &Config,
-    options: &Options,
+    source: &Source,
     clock: &Clock,
 ) -> Result<(Arc<Replays>, Option<Store>), StartError> {
     let settings = replay_settings(config);
@@ -279,10 +272,7 @@ fn replays(
         config::Store::Sqlite(path) => store::Address::Sqlite(path.clone()),
         config::Store::Postgres(url) => store::Address::Postgres(url.clone()),
     };
-    let bodies = match options.secret {
-        Some(secret) => Bodies::new(&SecretBox::new(Box::new(secret))),
-        None => Bodies::random(),
-    };
+    let bodies = Bodies::new(&source.secrets(Purpose::Replays)?);
     let opened = store::Store::open(&address, clock)?;
     let replays = Replays::durable(settings, clock.clone(), opened.replays, bodies, opened.usage);
     Ok((replays, Some(opened.store)))

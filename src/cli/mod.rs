@@ -15,6 +15,7 @@ mod demo;
 pub mod explain;
 mod healthcheck;
 pub mod init;
+mod keys;
 pub mod policy;
 mod serve;
 pub mod tell;
@@ -52,6 +53,8 @@ enum Command {
     Check(CheckFlags),
     /// Tells what a fault's code means, with an example and its remedy
     Explain(explain::Explain),
+    /// Makes, shows and rotates the keys that everything is sealed under
+    Keys(keys::Keys),
     /// Explains, tests, compares and formats policies, without a gateway
     Policy(policy::Policy),
     /// Writes a commented starting point that passes `check`
@@ -107,6 +110,7 @@ pub fn main() -> ExitCode {
             tell::run(|out| check::run(&args, out))
         }
         Command::Explain(args) => tell::run(|out| explain::run(&args, out)),
+        Command::Keys(keys) => keys.run(),
         Command::Policy(policy) => policy.run(),
         Command::Init { folder } => {
             match init::run(&init::Args { folder }, &mut std::io::stdout().lock()) {

@@ -6,6 +6,7 @@
 mod build;
 mod callers;
 mod issuers;
+mod keyring;
 mod load;
 mod net;
 mod process;
@@ -32,6 +33,7 @@ use crate::{
 pub use crate::registry::Names;
 
 pub use crate::model::template::{HeaderSource, HeaderTemplate, Part, TemplateFault};
+pub use keyring::Keyring;
 pub use load::{Loaded, Places, process_env};
 pub use net::{Network, Origin};
 pub use raw::Algorithm;
@@ -73,6 +75,8 @@ pub struct Config {
     pub names: Names,
     pub lists: Lists,
     pub store: Store,
+    /// `None`: keys live in memory.
+    pub keyring: Option<Keyring>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -5,6 +5,7 @@
 
 mod callers;
 mod issuers;
+mod keyring;
 mod upstreams;
 
 use std::{net::SocketAddr, time::Duration};
@@ -18,6 +19,7 @@ use crate::{
 
 pub use callers::{RawCaller, RawEmployee, RawIdentity, RawKey, RawKeySource};
 pub use issuers::{Algorithm, RawIssuer, RawScopes};
+pub use keyring::RawKeyring;
 pub use upstreams::{RawHeader, RawHeaderValue, RawProcess, RawUpstream};
 
 /// The whole file.
@@ -50,6 +52,7 @@ pub struct RawConfig {
     pub names: Option<Names>,
     pub lists: RawLists,
     pub store: Option<RawStore>,
+    pub keyring: Option<RawKeyring>,
 }
 
 /// Where what must last is kept.
@@ -184,7 +187,7 @@ impl RawConfig {
         if let Some(version) = map.required_node("version", faults) {
             VERSION.read(version, faults);
         }
-        map.later(&["keyring", "egress", "approvals", "credentials"], faults);
+        map.later(&["egress", "approvals", "credentials"], faults);
         read_backend(&mut map, "shared", &SHARED, faults);
         let config = Self {
             at: node.at.clone(),
@@ -220,6 +223,7 @@ impl RawConfig {
             names: map.words("names", &NAMES, faults),
             lists: read_lists(&mut map, faults),
             store: map.optional("store", faults),
+            keyring: map.optional("keyring", faults),
         };
         map.finish(faults);
         Some(config)
