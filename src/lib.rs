@@ -16,6 +16,7 @@ pub mod dialect;
 // The engines: what the layers decide with.
 pub mod approval;
 pub mod audit;
+pub mod credential;
 pub mod idempotency;
 pub mod identity;
 pub mod limit;

@@ -6,7 +6,7 @@ use std::{io, net::TcpListener, sync::Arc, thread, time::Duration};
 
 use tokio::sync::watch;
 
-use super::{jwks::Fetcher, webhook::Courier};
+use super::{jwks::Fetcher, keys, webhook::Courier};
 use crate::{
     admin::{self, AdminState},
     discovery::{OnChange, Watcher},
@@ -36,16 +36,22 @@ pub(super) struct Background {
     pub fetchers: Vec<Fetcher>,
     /// Of notices to the webhook.
     pub courier: Option<Courier>,
+    /// `None`: there is none.
+    pub keyring: Option<keys::Watch>,
 }
 
 /// The running thread.
 pub(super) struct Control {
     stop: watch::Sender<bool>,
     thread: thread::JoinHandle<()>,
+    keyring: Option<keys::Watching>,
 }
 
 impl Control {
     pub fn stop(self) {
+        if let Some(keyring) = self.keyring {
+            keyring.stop();
+        }
         self.stop.send_replace(true);
         if self.thread.join().is_err() {
             tracing::error!("the control thread ended in a panic");
@@ -64,6 +70,8 @@ impl Background {
         let (stop, stopped) = watch::channel(false);
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         admin.set_nonblocking(true)?;
+        let keyring = self.keyring.take().map(|keyring| keyring.start(engines.clone()));
+        let keyring = keyring.transpose()?;
         let run = move || {
             runtime.block_on(async move {
                 let mut tasks = tokio::task::JoinSet::new();
@@ -104,7 +112,7 @@ impl Background {
             });
         };
         let thread = thread::Builder::new().name("hangu-control".into()).spawn(run)?;
-        Ok(Control { stop, thread })
+        Ok(Control { stop, thread, keyring })
     }
 
     fn spawn(self, tasks: &mut tokio::task::JoinSet<()>, engines: &Engines) {

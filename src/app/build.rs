@@ -2,11 +2,9 @@
 
 use std::{collections::HashSet, sync::Arc, time::Duration};
 
-use secrecy::SecretBox;
-
 use super::{
-    App, Options, StartError, background::Background, build_info, probes, reach, webhook,
-    world::Governed,
+    App, Options, StartError, background::Background, build_info, keys::Source, probes, reach,
+    webhook, world::Governed,
 };
 use crate::{
     admin::AdminState,
@@ -16,6 +14,7 @@ use crate::{
     channel::Channels,
     clock::Clock,
     config::{self, Config},
+    credential::Purpose,
     edge::{self, GuardConfig, GuardLayer, ServerConfig, Shutdown, TrustedProxies},
     idempotency::{Bodies, Replays, Settings},
     identity::{
@@ -56,10 +55,8 @@ pub(super) fn app(
     options: &Options,
 ) -> Result<App, StartError> {
     let clock = Clock::system();
-    let keys = Arc::new(match options.secret {
-        Some(secret) => Keys::new(SecretBox::new(Box::new(secret))),
-        None => Keys::random(),
-    });
+    let source = Source::of(&config, options, &clock)?;
+    let keys = Arc::new(Keys::new(source.secrets(Purpose::Digests)?));
     let metrics = Arc::new(Metrics::new(config.telemetry.max_tenants, clock.clone()));
     let telemetry = Arc::new(telemetry(&config, options, metrics.clone())?);
     let audit = Arc::new(Audit::start(
@@ -71,7 +68,7 @@ pub(super) fn app(
         clock.clone(),
         Arc::new(AuditMetrics(metrics.clone())),
     )?);
-    let (replays, store) = replays(&config, options, &clock)?;
+    let (replays, store) = replays(&config, &source, &clock)?;
     let transport = Transport::new(Trust::System);
     let channels = Channels::new(transport.clone());
     let upstreams = reach::upstreams(&config, &transport, &channels, &metrics)?;
@@ -84,8 +81,10 @@ pub(super) fn app(
     let (outbox, courier) = told.unzip();
     let approvals = Arc::new(approvals(outbox, &clock));
     let api = V1::new(worlds.clone(), api_of_approvals(&approvals, &audit));
+    let tokens = source.secrets(Purpose::Tokens)?;
+    let sealer = |purpose| Sealer::new(purpose, &tokens);
     let client_sessions =
-        Arc::new(ClientSessions::new(sealer(options, session::PURPOSE)?, config.sessions.ttl));
+        Arc::new(ClientSessions::new(sealer(session::PURPOSE), config.sessions.ttl));
     let questions = QuestionLimits {
         answer: config.questions.answer,
         rounds: config.questions.rounds,
@@ -103,9 +102,9 @@ pub(super) fn app(
         issuers: Arc::new(issuers),
         callers: Arc::new(callers(&config)?),
         client_sessions,
-        states: Arc::new(States::new(sealer(options, state::PURPOSE)?, config.questions.answer)),
-        tasks: Arc::new(TaskIds::new(sealer(options, task::PURPOSE)?)),
-        cursors: Arc::new(Cursors::new(sealer(options, cursor::PURPOSE)?)),
+        states: Arc::new(States::new(sealer(state::PURPOSE), config.questions.answer)),
+        tasks: Arc::new(TaskIds::new(sealer(task::PURPOSE))),
+        cursors: Arc::new(Cursors::new(sealer(cursor::PURPOSE))),
         cancels: Arc::new(Cancels::default()),
         asked: Arc::new(Asked::new(questions)),
         parked: Arc::new(ParkedCalls::new(questions)),
@@ -174,6 +173,7 @@ pub(super) fn app(
         tls: tls.clone(),
         fetchers,
         courier,
+        keyring: source.into_watch(),
     };
     let admin = Arc::new(AdminState {
         metrics,
@@ -248,14 +248,6 @@ impl Observer for AuditMetrics {
     }
 }
 
-fn sealer(options: &Options, purpose: &'static str) -> Result<Sealer, StartError> {
-    let sealer = match options.secret {
-        Some(secret) => Sealer::new(purpose, 0, &secret.to_vec().into()),
-        None => Sealer::random(purpose),
-    };
-    sealer.map_err(|fault| StartError::Randomness(fault.to_string()))
-}
-
 fn callers(config: &Config) -> Result<Callers, StartError> {
     let entry = |caller: &config::Caller| {
         let fixed = caller
@@ -291,7 +283,7 @@ pub(super) fn to_usize(bytes: u64) -> usize {
 /// Records of calls with a key, in the store that the file names.
 fn replays(
     config: &Config,
-    options: &Options,
+    source: &Source,
     clock: &Clock,
 ) -> Result<(Arc<Replays>, Option<Store>), StartError> {
     let settings = replay_settings(config);
@@ -300,10 +292,7 @@ fn replays(
         config::Store::Sqlite(path) => store::Address::Sqlite(path.clone()),
         config::Store::Postgres(url) => store::Address::Postgres(url.clone()),
     };
-    let bodies = match options.secret {
-        Some(secret) => Bodies::new(&SecretBox::new(Box::new(secret))),
-        None => Bodies::random(),
-    };
+    let bodies = Bodies::new(&source.secrets(Purpose::Replays)?);
     let opened = store::Store::open(&address, clock)?;
     let replays = Replays::durable(settings, clock.clone(), opened.replays, bodies, opened.usage);
     Ok((replays, Some(opened.store)))

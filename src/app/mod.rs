@@ -8,6 +8,7 @@ pub mod faces;
 mod front;
 mod jwks;
 mod kept;
+mod keys;
 mod metadata;
 mod probes;
 mod reach;
@@ -57,8 +58,8 @@ pub struct App {
 pub struct Options {
     /// This process among its replicas.
     pub instance: String,
-    /// Replicas with the same secret open each other's sessions and agree on keyed digests;
-    /// without one this process makes up its own.
+    /// Where the configuration names no keyring: replicas with the same secret open each other's
+    /// sessions and agree on keyed digests; without one this process makes up its own.
     pub secret: Option<[u8; 32]>,
 }
 

@@ -37,6 +37,8 @@ pub enum StartError {
     Tls(#[from] edge::TlsError),
     #[error("trusted_proxies: {0}")]
     Proxies(String),
+    #[error("keyring: {0}")]
+    Keyring(String),
     #[error("there is no randomness for keys: {0}")]
     Randomness(String),
     #[error("{0}")]

@@ -6,6 +6,7 @@
 
 use std::sync::Arc;
 
+use arc_swap::ArcSwap;
 use dashmap::DashMap;
 use hkdf::Hkdf;
 use hmac::{Hmac, KeyInit, Mac};
@@ -16,6 +17,7 @@ use zeroize::Zeroizing;
 use crate::model::{
     caller::{EmployeeId, TenantId},
     exchange::KeyedDigest,
+    keys::{KeySecret, KeySecrets},
 };
 
 /// Marks keys as made for these digests and nothing else.
@@ -23,7 +25,18 @@ const SALT: &[u8] = b"hangu.digest.v1";
 
 /// The keyed digests of every tenant.
 pub struct Keys {
-    master: SecretBox<[u8; 32]>,
+    ring: ArcSwap<Ring>,
+}
+
+struct Ring {
+    primary: Master,
+    /// Under these nothing new is made, but what was made can be recognised.
+    others: Vec<Master>,
+}
+
+/// One master secret, and what was derived from it so far.
+struct Master {
+    secret: SecretBox<[u8; 32]>,
     id: u32,
     tenants: DashMap<TenantId, Arc<Tenant>>,
 }
@@ -47,14 +60,16 @@ pub struct Digester {
 impl Keys {
     /// Keys of a new master secret, which is gone when the process ends.
     pub fn random() -> Self {
-        // `rand::random` draws from a cryptographic generator.
-        Self::new(SecretBox::init_with_mut(|master: &mut [u8; 32]| rand::fill(master)))
+        Self::new(KeySecrets::random())
     }
 
-    pub fn new(master: SecretBox<[u8; 32]>) -> Self {
-        let mut id = [0; 4];
-        expand(&master, "id", "", &mut id);
-        Self { master, id: u32::from_be_bytes(id), tenants: DashMap::new() }
+    pub fn new(secrets: KeySecrets) -> Self {
+        Self { ring: ArcSwap::from_pointee(Ring::new(secrets)) }
+    }
+
+    /// Goes on with these secrets.
+    pub fn rekey(&self, secrets: KeySecrets) {
+        self.ring.store(Arc::new(Ring::new(secrets)));
     }
 
     /// The digest of a call's arguments (`argsHash`), given in canonical form.
@@ -64,7 +79,21 @@ impl Keys {
 
     /// The same for arguments that are canonicalised piece by piece.
     pub fn args_digester(&self, tenant: &TenantId) -> Digester {
-        Digester { state: self.tenant(tenant).arguments.clone(), key: self.id }
+        self.ring.load().primary.digester(tenant, |tenant| &tenant.arguments)
+    }
+
+    /// Whether there are secrets beside the primary one.
+    pub fn has_others(&self) -> bool {
+        !self.ring.load().others.is_empty()
+    }
+
+    /// The digests of the same arguments under every other secret, for comparison with what was
+    /// made under them; the latest first.
+    pub fn other_args_hashes(&self, tenant: &TenantId, canonical: &[u8]) -> Vec<KeyedDigest> {
+        let ring = self.ring.load();
+        let digest =
+            |master: &Master| master.digester(tenant, |tenant| &tenant.arguments).digest(canonical);
+        ring.others.iter().map(digest).collect()
     }
 
     /// The digest of a result (`resultRef`), as the server wrote it.
@@ -74,13 +103,37 @@ impl Keys {
 
     /// The same for results that come in pieces.
     pub fn result_digester(&self, tenant: &TenantId) -> Digester {
-        Digester { state: self.tenant(tenant).result.clone(), key: self.id }
+        self.ring.load().primary.digester(tenant, |tenant| &tenant.result)
     }
 
     /// The pseudonym of an employee (`hangu.principal.hash`, `principal.hash`).
     pub fn principal(&self, tenant: &TenantId, employee: &EmployeeId) -> KeyedDigest {
-        let state = self.tenant(tenant).principal.clone();
-        Digester { state, key: self.id }.digest(employee.as_str().as_bytes())
+        let digester = self.ring.load().primary.digester(tenant, |tenant| &tenant.principal);
+        digester.digest(employee.as_str().as_bytes())
+    }
+}
+
+// === impl Ring ===
+
+impl Ring {
+    fn new(secrets: KeySecrets) -> Self {
+        let KeySecrets { primary, others } = secrets;
+        Self {
+            primary: Master::new(primary),
+            others: others.into_iter().map(Master::new).collect(),
+        }
+    }
+}
+
+// === impl Master ===
+
+impl Master {
+    fn new(KeySecret { id, secret }: KeySecret) -> Self {
+        Self { secret, id, tenants: DashMap::new() }
+    }
+
+    fn digester(&self, tenant: &TenantId, of: fn(&Tenant) -> &Hmac<Sha256>) -> Digester {
+        Digester { state: of(&self.tenant(tenant)).clone(), key: self.id }
     }
 
     fn tenant(&self, tenant: &TenantId) -> Arc<Tenant> {
@@ -97,7 +150,7 @@ impl Keys {
 
     fn state(&self, purpose: &str, tenant: &TenantId) -> Hmac<Sha256> {
         let mut key = Zeroizing::new([0; 64]);
-        expand(&self.master, purpose, tenant.as_str(), key.as_mut_slice());
+        expand(&self.secret, purpose, tenant.as_str(), key.as_mut_slice());
         Hmac::new(&(*key).into())
     }
 }
@@ -133,7 +186,7 @@ mod tests {
     use super::*;
 
     fn keys(byte: u8) -> Keys {
-        Keys::new(SecretBox::new(Box::new([byte; 32])))
+        Keys::new(KeySecrets::one(SecretBox::new(Box::new([byte; 32]))))
     }
 
     fn acme() -> TenantId {
@@ -164,6 +217,20 @@ mod tests {
     #[test]
     fn the_same_master_secret_makes_the_same_digests() {
         assert_eq!(keys(3).args_hash(&acme(), b"{}"), keys(3).args_hash(&acme(), b"{}"));
+    }
+
+    #[test]
+    fn another_primary_secret_still_recognises_what_was_made_before() {
+        let secret = |id, byte| KeySecret { id, secret: SecretBox::new(Box::new([byte; 32])) };
+        let keys = Keys::new(KeySecrets { primary: secret(1, 1), others: Vec::new() });
+        assert!(!keys.has_others());
+        let old = keys.args_hash(&acme(), b"{}");
+        keys.rekey(KeySecrets { primary: secret(2, 2), others: vec![secret(1, 1)] });
+        let new = keys.args_hash(&acme(), b"{}");
+        assert_eq!((old.key, new.key), (1, 2));
+        assert_ne!(old.digest, new.digest);
+        assert!(keys.has_others());
+        assert_eq!(keys.other_args_hashes(&acme(), b"{}"), [old]);
     }
 
     #[test]

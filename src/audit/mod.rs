@@ -185,6 +185,15 @@ impl Audit {
         });
     }
 
+    /// Notes that the keyring is another one from now on: each key, by its id, and its state.
+    pub fn keyring(&self, keys: &[(String, &str)], now_ms: u64) {
+        SCRATCH.with_borrow_mut(|line| {
+            line.clear();
+            let layout = self.writer.keyring(keys, now_ms, line);
+            self.queue.push(line, layout);
+        });
+    }
+
     /// Ends when everything queued so far is on disk.
     pub fn flush(&self) -> impl Future<Output = Result<(), AuditError>> + Send + 'static {
         settled(self.queue.request(Request::Flush))

@@ -39,6 +39,8 @@ pub enum Event {
     PolicyRejected,
     /// Somebody has said yes or no to a request for approval, or was not let.
     ApprovalAnswer,
+    /// The keyring in use is another one from here on.
+    KeyRotation,
 }
 
 /// A record to be made from what is known of an exchange.
@@ -103,6 +105,7 @@ impl Event {
             Event::PolicyApplied => "policy_applied",
             Event::PolicyRejected => "policy_rejected",
             Event::ApprovalAnswer => "approval_answer",
+            Event::KeyRotation => "key_rotation",
         }
     }
 }
@@ -212,6 +215,26 @@ impl Writer {
         object.uuid(key!("id"), Some(ids::uuid_v7(ms)));
         object.text(key!("instance"), Some(&self.instance));
         object.text(key!("revision"), Some(revision));
+        let seq_at = object.mark();
+        object.time(key!("ts"), ms);
+        object.close();
+        Layout { chain_at, seq_at }
+    }
+
+    /// Appends a record of a change of the keyring: each key, and its state from here on.
+    pub fn keyring(&self, keys: &[(String, &str)], ms: u64, out: &mut Vec<u8>) -> Layout {
+        let mut object = Object::open(out);
+        let chain_at = object.mark();
+        object.text(key!("event"), Some(Event::KeyRotation.as_str()));
+        object.uuid(key!("id"), Some(ids::uuid_v7(ms)));
+        object.text(key!("instance"), Some(&self.instance));
+        object.nested(key!("keys"), |object| {
+            let of = |state| keys.iter().filter(move |key| key.1 == state).map(|(id, _)| &**id);
+            object.texts(key!("destroyed"), of("destroyed"));
+            object.texts(key!("pending"), of("pending"));
+            object.texts(key!("primary"), of("primary"));
+            object.texts(key!("retiring"), of("retiring"));
+        });
         let seq_at = object.mark();
         object.time(key!("ts"), ms);
         object.close();

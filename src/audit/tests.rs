@@ -25,6 +25,7 @@ use crate::{
     model::{
         caller::{Auth, CallerId, EmployeeId, Role, Roles, TenantId},
         exchange::{DecisionKind, Facts, LimitHit, LimitKind, NorthDialect, Outcome},
+        keys::KeySecrets,
         server::Risk,
     },
 };
@@ -33,7 +34,7 @@ use crate::{
 const NOW: u64 = 1_796_030_047_481;
 
 fn keys() -> Arc<Keys> {
-    Arc::new(Keys::new(SecretBox::new(Box::new([7; 32]))))
+    Arc::new(Keys::new(KeySecrets::one(SecretBox::new(Box::new([7; 32])))))
 }
 
 fn start(file: &Path) -> Audit {

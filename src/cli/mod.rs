@@ -16,6 +16,7 @@ mod demo;
 pub mod explain;
 mod healthcheck;
 pub mod init;
+mod keys;
 pub mod policy;
 pub mod remote;
 mod serve;
@@ -54,6 +55,8 @@ enum Command {
     Check(CheckFlags),
     /// Tells what a fault's code means, with an example and its remedy
     Explain(explain::Explain),
+    /// Makes, shows and rotates the keys that everything is sealed under
+    Keys(keys::Keys),
     /// Explains, tests, compares and formats policies, without a gateway
     Policy(policy::Policy),
     /// Lists, shows and decides on calls that wait for somebody's yes, at a running gateway
@@ -111,6 +114,7 @@ pub fn main() -> ExitCode {
             tell::run(|out| check::run(&args, out))
         }
         Command::Explain(args) => tell::run(|out| explain::run(&args, out)),
+        Command::Keys(keys) => keys.run(),
         Command::Policy(policy) => policy.run(),
         Command::Approvals(approvals) => tell::run(|out| approvals::run(&approvals, out)),
         Command::Init { folder } => {

@@ -39,10 +39,18 @@ impl Serve {
             eprintln!("hangu: nothing was started");
             return ExitCode::from(super::FINDINGS);
         };
-        tracing::warn!(
-            "Keys live in memory: sessions, keyed digests and the results kept for idempotency \
-             keys end with this process, and other replicas do not know them"
-        );
+        if config.keyring.is_none() {
+            tracing::warn!(
+                "Keys live in memory: sessions, keyed digests and the results kept for \
+                 idempotency keys end with this process, and other replicas do not know them; \
+                 `keyring: {{ file: keyring.json }}` keeps them (`hangu keys new`)"
+            );
+        }
+        if config.keyring.is_some() {
+            // Keys must not reach a core file. Where it cannot be, the service's own limit holds.
+            let none = rustix::process::Rlimit { current: Some(0), maximum: Some(0) };
+            let _ = rustix::process::setrlimit(rustix::process::Resource::Core, none);
+        }
         let revision = policies.revision().clone();
         let names: Vec<String> =
             config.upstreams.iter().map(|upstream| upstream.name.to_string()).collect();

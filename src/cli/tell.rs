@@ -29,6 +29,9 @@ pub enum CommandError {
     /// The files have errors.
     #[error("the files have errors")]
     Faults(Report),
+    /// What was found forbids it.
+    #[error("{0}")]
+    Refused(String),
     #[error("{0}")]
     Environment(String),
     /// A gateway was asked, and said no.
@@ -47,6 +50,10 @@ pub fn run(command: impl FnOnce(&mut dyn Write) -> Result<Ending, CommandError>)
         Err(CommandError::Usage(message)) => {
             eprintln!("hangu: {message}");
             ExitCode::from(super::USAGE)
+        }
+        Err(CommandError::Refused(message)) => {
+            eprintln!("hangu: {message}");
+            ExitCode::from(super::FINDINGS)
         }
         Err(CommandError::Faults(report)) => {
             let colour = io::stderr().is_terminal() && wants_colour();

@@ -9,7 +9,7 @@ use std::{
 
 use super::{
     Admin, Audit, Config, Drain, Edge, Errors, Idempotency, Lists, Questions, Sessions, Streams,
-    Telemetry, Tls, ToolsCallErrors, Trace, TraceTrust, approvals, callers, issuers,
+    Telemetry, Tls, ToolsCallErrors, Trace, TraceTrust, approvals, callers, issuers, keyring,
     raw::{RawConfig, RawEdge, RawIdempotency, RawLists, RawQuestions, RawStreams, RawTls},
     secret::Vault,
     store, upstreams,
@@ -81,6 +81,7 @@ pub(super) fn build(raw: RawConfig, folder: &Path, env: Env<'_>, faults: &mut Fa
         questions: build_questions(raw.questions, faults),
         store: store::build(raw.store, vault, faults),
         approvals: approvals::build(raw.approvals, vault, faults),
+        keyring: keyring::build(raw.keyring, folder, true, faults),
     }
 }
 

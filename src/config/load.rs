@@ -7,7 +7,7 @@ use std::{
     sync::Arc,
 };
 
-use super::{Config, build, raw::RawConfig};
+use super::{Config, Keyring, Store, build, keyring, raw::RawConfig, secret::Vault, store};
 use crate::{
     fault::{Fault, FaultCode, Faults, Severity, Source, Span},
     model::{caller::CallerId, server::UpstreamName},
@@ -61,6 +61,35 @@ impl Config {
                 let (faults, places) = (vec![fault], Places::default());
                 Loaded { config: None, faults, policies: None, places }
             }
+        }
+    }
+
+    /// What a file says of keys, and of the store in which things are sealed under them. Its other
+    /// faults do not matter.
+    ///
+    /// # Errors
+    /// The faults of these two.
+    pub fn keys(file: &Path, env: Env<'_>) -> Result<(Option<Keyring>, Store), Vec<Fault>> {
+        let name = file.display().to_string();
+        let text = fs::read_to_string(file).map_err(|error| {
+            let at = Span::file(name.clone());
+            vec![Fault::new(FaultCode::Unreadable, &at, format!("cannot be read: {error}"))]
+        })?;
+        let source = Arc::new(Source { name, text });
+        let (mut others, mut faults) = (Faults::new(), Faults::new());
+        let Some(raw) = read_raw(&source, env, &mut others) else {
+            return Err(others.into_sorted());
+        };
+        let folder = file.parent().unwrap_or(Path::new(""));
+        let keyring = keyring::build(raw.keyring, folder, false, &mut faults);
+        let store = store::build(raw.store, Vault { env, folder }, &mut faults);
+        if faults.has_errors() {
+            return Err(faults.into_sorted());
+        }
+        // It may be there and not have been understood.
+        match keyring {
+            None if others.has_errors() => Err(others.into_sorted()),
+            keyring => Ok((keyring, store)),
         }
     }
 

@@ -8,6 +8,7 @@ mod build;
 mod callers;
 mod failing;
 mod issuers;
+mod keyring;
 mod load;
 mod net;
 mod process;
@@ -36,6 +37,7 @@ use crate::{
 pub use crate::registry::Names;
 
 pub use crate::model::template::{HeaderSource, HeaderTemplate, Part, TemplateFault};
+pub use keyring::Keyring;
 pub use load::{Loaded, Places, process_env};
 pub use net::{Network, Origin};
 pub use raw::Algorithm;
@@ -78,6 +80,8 @@ pub struct Config {
     pub lists: Lists,
     pub store: Store,
     pub approvals: Approvals,
+    /// `None`: keys live in memory.
+    pub keyring: Option<Keyring>,
 }
 
 /// What concerns calls that wait for somebody's yes.

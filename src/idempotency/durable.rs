@@ -29,6 +29,7 @@ use super::{
         Claimed, End, Held, HeldState, NewRecord, ReplayStore, Settlement, StoreFault, Swept, Token,
     },
 };
+use crate::model::keys::KeySecrets;
 
 /// Between two questions about a call that another process runs.
 const POLL: Duration = Duration::from_millis(100);
@@ -134,8 +135,8 @@ impl Replays {
     fn judge(self: &Arc<Self>, claim: Claim, held: Held) -> Begin {
         // Under another key the digests say nothing of each other. It cannot be told whether the
         // arguments are the same; that there was a call can, and it is not made again.
-        let comparable = held.fingerprint.key == claim.fingerprint.key;
-        if comparable && held.fingerprint != claim.fingerprint {
+        let agrees = claim.agrees(held.fingerprint);
+        if agrees == Some(false) {
             return Begin::Conflict;
         }
         match held.state {
@@ -146,10 +147,17 @@ impl Replays {
             }),
             HeldState::Unknown => Begin::Unknown,
             HeldState::Done(sealed) => {
-                let opened = self.durable.as_ref().filter(|_| comparable);
+                let opened = self.durable.as_ref().filter(|_| agrees.is_some());
                 let stored = opened.and_then(|d| d.bodies.open(&claim.scope.0, &sealed));
                 Begin::Replay(Arc::new(stored.unwrap_or(Stored::Unreadable)))
             }
+        }
+    }
+
+    /// Goes on with these secrets for what is kept outside the process.
+    pub fn rekey(&self, secrets: &KeySecrets) {
+        if let Some(durable) = &self.durable {
+            durable.bodies.rekey(secrets);
         }
     }
 

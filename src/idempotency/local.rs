@@ -229,17 +229,22 @@ impl Replays {
         if record.expired(now_ms) {
             return None;
         }
-        if record.fingerprint != claim.fingerprint {
+        let agrees = claim.agrees(record.fingerprint);
+        if agrees == Some(false) {
             return Some(Begin::Conflict);
         }
         match &record.state {
+            // The key is gone by which the arguments could be compared.
+            State::Done { .. } if agrees.is_none() => {
+                Some(Begin::Replay(Arc::new(Stored::Unreadable)))
+            }
             State::InFlight { settled } => Some(Begin::InFlight(Waiter {
                 replays: self.clone(),
                 claim,
                 running: Running::Here(settled.notify()),
             })),
             State::Done { stored, .. } => Some(Begin::Replay(stored.clone())),
-            State::Unknown { .. } if claim.retry_safe => None,
+            State::Unknown { .. } if claim.retry_safe && agrees.is_some() => None,
             State::Unknown { .. } => Some(Begin::Unknown),
             State::Free => None,
         }

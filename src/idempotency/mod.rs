@@ -30,6 +30,10 @@ use crate::model::{
     reply::{Final, ResultBody, RpcError},
 };
 
+/// Keys beside the one in use that a record may have been made under: a rotation has one, and a
+/// second that begins before the first has ended two.
+const OTHERS: usize = 3;
+
 /// What a client calls one intended effect: 1 to 255 visible ASCII characters.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct ReplayKey(Box<str>);
@@ -63,6 +67,8 @@ pub struct Claim {
     scope: ScopeId,
     /// Of the canonical arguments.
     fingerprint: KeyedDigest,
+    /// The same under keys of before, for records that were made then.
+    others: [Option<KeyedDigest>; OTHERS],
     /// The tool may be run again when the outcome of a run is not known.
     retry_safe: bool,
 }
@@ -175,7 +181,20 @@ impl fmt::Debug for ReplayKey {
 impl Claim {
     /// One whose fingerprint is comparable with those made under the same key.
     pub fn new(scope: Scope<'_>, fingerprint: KeyedDigest, retry_safe: bool) -> Self {
-        Self { scope: scope.id(), fingerprint, retry_safe }
+        Self { scope: scope.id(), fingerprint, others: [None; OTHERS], retry_safe }
+    }
+
+    /// Also comparable with those made under other keys, as far as there is room for them.
+    pub fn or(mut self, others: impl IntoIterator<Item = KeyedDigest>) -> Self {
+        self.others.iter_mut().zip(others).for_each(|(place, other)| *place = Some(other));
+        self
+    }
+
+    /// Whether a record is of the same arguments; `None` if the key it was made under is not
+    /// one of these.
+    fn agrees(&self, record: KeyedDigest) -> Option<bool> {
+        let mut known = std::iter::once(self.fingerprint).chain(self.others.into_iter().flatten());
+        known.find(|known| known.key == record.key).map(|known| known == record)
     }
 }
 

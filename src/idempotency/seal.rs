@@ -1,12 +1,13 @@
 //! Answers as they are kept outside the process: sealed with AES-256-GCM.
 //!
 //! Each answer has a key of its own, derived from the secret and a random salt, so a key seals
-//! once and nonces cannot meet. A sealed answer names the secret it was sealed under by an id and
+//! once and nonces cannot meet. A sealed answer names the secret it was sealed under by its id and
 //! is opened by no other; it is bound to its scope, so moved to another record it does not open.
 
-use std::ops::Range;
+use std::{ops::Range, sync::Arc};
 
 use aes_gcm::{Aes256Gcm, Key, KeyInit, Nonce, Tag, aead::AeadInOut};
+use arc_swap::ArcSwap;
 use bytes::Bytes;
 use hkdf::Hkdf;
 use secrecy::{ExposeSecret, SecretBox};
@@ -16,7 +17,10 @@ use smallvec::SmallVec;
 use zeroize::Zeroizing;
 
 use super::Stored;
-use crate::model::reply::{ModernKind, ModernMember, ResultBody, RpcError, Shape};
+use crate::model::{
+    keys::{KeySecret, KeySecrets},
+    reply::{ModernKind, ModernMember, ResultBody, RpcError, Shape},
+};
 
 /// The layout of what is sealed.
 const FORMAT: u8 = 1;
@@ -31,6 +35,11 @@ const HEAD: usize = 2 + ID + SALT + NONCE;
 
 /// Seals and opens kept answers.
 pub struct Bodies {
+    /// The primary key, which seals, and after it the others, which only open.
+    keys: ArcSwap<Vec<BodyKey>>,
+}
+
+struct BodyKey {
     key: SecretBox<[u8; 32]>,
     id: [u8; ID],
 }
@@ -69,28 +78,31 @@ enum Head {
 // === impl Bodies ===
 
 impl Bodies {
-    /// For everybody who has the same secret.
-    pub fn new(secret: &SecretBox<[u8; 32]>) -> Self {
-        let mut id = [0; ID];
-        let mut key = Zeroizing::new([0; 32]);
-        derive(secret.expose_secret(), b"hangu replay answers", b"key id", &mut id);
-        derive(secret.expose_secret(), b"hangu replay answers", b"aes-256-gcm", key.as_mut());
-        Self { key: SecretBox::new(Box::new(*key)), id }
+    /// For everybody who has the same secrets.
+    pub fn new(secrets: &KeySecrets) -> Self {
+        Self { keys: ArcSwap::from_pointee(BodyKey::all(secrets)) }
     }
 
     /// For this process alone: what it seals nobody opens after it.
     pub fn random() -> Self {
-        Self::new(&SecretBox::init_with_mut(|secret: &mut [u8; 32]| rand::fill(secret)))
+        Self::new(&KeySecrets::random())
+    }
+
+    pub(super) fn rekey(&self, secrets: &KeySecrets) {
+        self.keys.store(Arc::new(BodyKey::all(secrets)));
     }
 
     pub(super) fn seal(&self, scope: &[u8; 32], stored: &Stored) -> Vec<u8> {
+        let keys = self.keys.load();
+        // There always is one; what is not sealed is not kept.
+        let Some(key) = keys.first() else { return Vec::new() };
         let (head, parts) = encode(stored);
         // Numbers, flags and ranges: there is nothing in it that JSON cannot say.
         let head = serde_json::to_vec(&head).unwrap_or_default();
         let body: usize = parts.iter().map(|part| part.len()).sum();
         let mut sealed = Vec::with_capacity(HEAD + 4 + head.len() + body + TAG);
         sealed.extend_from_slice(&[FORMAT, ALGORITHM]);
-        sealed.extend_from_slice(&self.id);
+        sealed.extend_from_slice(&key.id);
         let mut random = [0; SALT + NONCE];
         rand::fill(&mut random);
         sealed.extend_from_slice(&random);
@@ -98,7 +110,7 @@ impl Bodies {
         sealed.extend_from_slice(&head);
         parts.iter().for_each(|part| sealed.extend_from_slice(part));
         let (start, plain) = sealed.split_at_mut(HEAD);
-        let (cipher, nonce) = self.cipher(start);
+        let (cipher, nonce) = key.cipher(start);
         let tag = cipher.encrypt_inout_detached(&nonce, &context(start, scope), plain.into());
         match tag {
             Ok(tag) => sealed.extend_from_slice(&tag),
@@ -112,13 +124,13 @@ impl Bodies {
     /// longer what was sealed.
     pub(super) fn open(&self, scope: &[u8; 32], sealed: &[u8]) -> Option<Stored> {
         let (start, rest) = sealed.split_at_checked(HEAD)?;
-        if !start.starts_with(&[FORMAT, ALGORITHM]) || start.get(2..2 + ID)? != self.id {
-            return None;
-        }
+        let id = start.strip_prefix(&[FORMAT, ALGORITHM])?.get(..ID)?;
+        let keys = self.keys.load();
+        let key = keys.iter().find(|key| key.id == id)?;
         let (body, tag) = rest.split_at_checked(rest.len().checked_sub(TAG)?)?;
         let tag: [u8; TAG] = tag.try_into().ok()?;
         let mut plain = body.to_vec();
-        let (cipher, nonce) = self.cipher(start);
+        let (cipher, nonce) = key.cipher(start);
         cipher
             .decrypt_inout_detached(
                 &nonce,
@@ -129,6 +141,25 @@ impl Bodies {
             .ok()?;
         decode(Bytes::from(plain))
     }
+}
+
+impl std::fmt::Debug for Bodies {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Bodies").finish_non_exhaustive()
+    }
+}
+
+// === impl BodyKey ===
+
+impl BodyKey {
+    fn all(secrets: &KeySecrets) -> Vec<Self> {
+        let derived = secrets.all().map(|KeySecret { id, secret }| {
+            let mut key = Zeroizing::new([0; 32]);
+            derive(secret.expose_secret(), b"hangu replay answers", b"aes-256-gcm", key.as_mut());
+            Self { key: SecretBox::new(Box::new(*key)), id: id.to_be_bytes() }
+        });
+        derived.collect()
+    }
 
     /// The cipher of one record, by the salt and nonce in its head.
     fn cipher(&self, start: &[u8]) -> (Aes256Gcm, Nonce<aes_gcm::aead::consts::U12>) {
@@ -138,12 +169,6 @@ impl Bodies {
         derive(self.key.expose_secret(), salt, b"hangu replay record", key.as_mut());
         let nonce: [u8; NONCE] = nonce.try_into().unwrap_or_default();
         (Aes256Gcm::new(&Key::<Aes256Gcm>::from(*key)), nonce.into())
-    }
-}
-
-impl std::fmt::Debug for Bodies {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Bodies").finish_non_exhaustive()
     }
 }
 
@@ -267,7 +292,7 @@ mod tests {
     use super::*;
 
     fn bodies(byte: u8) -> Bodies {
-        Bodies::new(&SecretBox::new(Box::new([byte; 32])))
+        Bodies::new(&KeySecrets::one(SecretBox::new(Box::new([byte; 32]))))
     }
 
     fn answers() -> Vec<Stored> {
@@ -307,6 +332,21 @@ mod tests {
             assert!(bodies(1).open(&[8; 32], &sealed).is_none(), "another record");
             assert!(Bodies::random().open(&[9; 32], &sealed).is_none());
         }
+    }
+
+    #[test]
+    fn what_a_former_key_sealed_opens_until_it_goes() {
+        let key = |id, byte| KeySecret { id, secret: SecretBox::new(Box::new([byte; 32])) };
+        let bodies = Bodies::new(&KeySecrets { primary: key(1, 1), others: Vec::new() });
+        let stored = &answers()[0];
+        let old = bodies.seal(&[9; 32], stored);
+        bodies.rekey(&KeySecrets { primary: key(2, 2), others: vec![key(1, 1)] });
+        let new = bodies.seal(&[9; 32], stored);
+        assert_eq!((&old[2..6], &new[2..6]), (&[0, 0, 0, 1][..], &[0, 0, 0, 2][..]));
+        assert!(bodies.open(&[9; 32], &old).is_some());
+        bodies.rekey(&KeySecrets { primary: key(2, 2), others: Vec::new() });
+        assert!(bodies.open(&[9; 32], &old).is_none());
+        assert!(bodies.open(&[9; 32], &new).is_some());
     }
 
     #[test]

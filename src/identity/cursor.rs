@@ -11,7 +11,7 @@ use super::{
 };
 use crate::{
     mcp::Family,
-    model::{call::Surface, caller::Caller},
+    model::{call::Surface, caller::Caller, keys::KeySecrets},
 };
 
 /// The purpose of cursors, for `Sealer`.
@@ -73,6 +73,11 @@ impl<'a> List<'a> {
 impl Cursors {
     pub fn new(sealer: Sealer) -> Self {
         Self(sealer.with_max_token(MAX_CURSOR))
+    }
+
+    /// Goes on with these secrets.
+    pub fn rekey(&self, secrets: &KeySecrets) {
+        self.0.rekey(secrets);
     }
 
     /// A cursor for what follows this place.

@@ -11,3 +11,4 @@ pub mod sso;
 pub mod state;
 pub mod task;
 pub mod token;
+mod xaes;

@@ -13,7 +13,10 @@ use smallvec::SmallVec;
 use super::seal::{SealFault, Sealer};
 use crate::{
     mcp::{Capabilities, Version},
-    model::caller::{Caller, CallerId, EmployeeId, TenantId},
+    model::{
+        caller::{Caller, CallerId, EmployeeId, TenantId},
+        keys::KeySecrets,
+    },
 };
 
 /// The purpose of session ids, for `Sealer`.
@@ -70,6 +73,11 @@ impl Sessions {
     pub fn new(sealer: Sealer, life: std::time::Duration) -> Self {
         let life_ms = u64::try_from(life.as_millis()).unwrap_or(u64::MAX);
         Self { sealer, life_ms, ended: Ended::new(MAX_ENDED) }
+    }
+
+    /// Goes on with these secrets.
+    pub fn rekey(&self, secrets: &KeySecrets) {
+        self.sealer.rekey(secrets);
     }
 
     /// The id of a new session.

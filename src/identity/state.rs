@@ -10,6 +10,7 @@ use super::{
     seal::{SealFault, Sealer},
     session::Owner,
 };
+use crate::model::keys::KeySecrets;
 
 /// The purpose of states, for `Sealer`.
 pub const PURPOSE: &str = "request state";
@@ -34,6 +35,11 @@ impl States {
     pub fn new(sealer: Sealer, life: Duration) -> Self {
         let life_ms = u64::try_from(life.as_millis()).unwrap_or(u64::MAX);
         Self { sealer: sealer.with_max_token(MAX_STATE), life_ms }
+    }
+
+    /// Goes on with these secrets.
+    pub fn rekey(&self, secrets: &KeySecrets) {
+        self.sealer.rekey(secrets);
     }
 
     /// Seals a state of a server; `call` says which call it belongs to.

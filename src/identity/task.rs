@@ -11,6 +11,7 @@ use super::{
     seal::{SealFault, Sealer},
     session::Owner,
 };
+use crate::model::keys::KeySecrets;
 
 /// The purpose of task ids, for `Sealer`.
 pub const PURPOSE: &str = "task id";
@@ -45,6 +46,11 @@ pub struct TaskFault;
 impl TaskIds {
     pub fn new(sealer: Sealer) -> Self {
         Self(sealer.with_max_token(MAX_ID))
+    }
+
+    /// Goes on with these secrets.
+    pub fn rekey(&self, secrets: &KeySecrets) {
+        self.0.rekey(secrets);
     }
 
     /// Seals the id of a task that a call of `tool` became, and that its server keeps for
@@ -106,13 +112,10 @@ fn push(out: &mut Vec<u8>, name: &str) {
 
 #[cfg(test)]
 mod tests {
-    use secrecy::SecretSlice;
+    use secrecy::SecretBox;
 
     use super::*;
-    use crate::{
-        identity::seal::MIN_SECRET,
-        model::caller::{CallerId, EmployeeId, TenantId},
-    };
+    use crate::model::caller::{CallerId, EmployeeId, TenantId};
 
     struct Names {
         tenants: [TenantId; 2],
@@ -175,13 +178,13 @@ mod tests {
     fn ids_outlive_a_process_only_with_its_secret() {
         let names = Names::new();
         let owner = names.owner(0, 0, 0);
-        let secret = SecretSlice::from(vec![7; MIN_SECRET]);
-        let of = |sealer: Result<Sealer, SealFault>| TaskIds::new(sealer.unwrap());
-        let shared = || of(Sealer::new(PURPOSE, 1, &secret));
+        let secret = || KeySecrets::one(SecretBox::new(Box::new([7; 32])));
+        let of = TaskIds::new;
+        let shared = || of(Sealer::new(PURPOSE, &secret()));
         let id = shared().seal(owner, "u/t", "1", None, 0).unwrap();
         assert!(shared().open(owner, &id, 1).is_ok(), "a restart, or another replica");
-        assert_eq!(of(Sealer::random(PURPOSE)).open(owner, &id, 1), Err(TaskFault));
-        let states = of(Sealer::new(crate::identity::state::PURPOSE, 1, &secret));
+        assert_eq!(of(Sealer::random(PURPOSE).unwrap()).open(owner, &id, 1), Err(TaskFault));
+        let states = of(Sealer::new(crate::identity::state::PURPOSE, &secret()));
         assert_eq!(states.open(owner, &id, 1), Err(TaskFault), "of another purpose");
     }
 

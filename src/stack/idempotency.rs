@@ -18,6 +18,7 @@ use tower::{Layer, Service};
 
 use super::stage::{BoxFuture, Permitted};
 use crate::{
+    audit::Keys,
     error::{Code, Error, Next},
     idempotency::{Begin, Claim, Lease, ReplayKey, Replays, Saved, Scope, Stored},
     json::{self, Doc},
@@ -35,11 +36,12 @@ use crate::{
 #[derive(Clone)]
 pub struct IdempotencyLayer {
     replays: Arc<Replays>,
+    keys: Arc<Keys>,
 }
 
 impl IdempotencyLayer {
-    pub fn new(replays: Arc<Replays>) -> Self {
-        Self { replays }
+    pub fn new(replays: Arc<Replays>, keys: Arc<Keys>) -> Self {
+        Self { replays, keys }
     }
 }
 
@@ -47,7 +49,7 @@ impl<S> Layer<S> for IdempotencyLayer {
     type Service = Once<S>;
 
     fn layer(&self, inner: S) -> Once<S> {
-        Once { inner, replays: self.replays.clone() }
+        Once { inner, replays: self.replays.clone(), keys: self.keys.clone() }
     }
 }
 
@@ -55,6 +57,7 @@ impl<S> Layer<S> for IdempotencyLayer {
 pub struct Once<S> {
     inner: S,
     replays: Arc<Replays>,
+    keys: Arc<Keys>,
 }
 
 impl<S> Service<Permitted> for Once<S>
@@ -76,7 +79,7 @@ where
             Ok(None) => return Either::Right(Either::Left(self.inner.call(permitted))),
             Err(error) => return Either::Left(ready(Err(error))),
         };
-        let claim = match claim(&permitted, &key) {
+        let claim = match claim(&permitted, &key, &self.keys) {
             Ok(claim) => claim,
             Err(error) => return Either::Left(ready(Err(error))),
         };
@@ -316,7 +319,7 @@ fn wrong(message: impl Into<std::borrow::Cow<'static, str>>) -> Error {
     Error::new(Code::InvalidArgs, message).with_reason("idempotency_key")
 }
 
-fn claim(permitted: &Permitted, key: &ReplayKey) -> Result<Claim, Error> {
+fn claim(permitted: &Permitted, key: &ReplayKey, keys: &Keys) -> Result<Claim, Error> {
     let lost = || Error::new(Code::Internal, "the call has no digest of its arguments");
     let tool = permitted.tool.as_ref().ok_or_else(lost)?;
     let digest = permitted.call.exchange.facts().args_hash.ok_or_else(lost)?;
@@ -324,5 +327,13 @@ fn claim(permitted: &Permitted, key: &ReplayKey) -> Result<Claim, Error> {
     // Not under a key that the server honours: how long it does nobody knows, and a call in doubt
     // may come again hours later.
     let retry_safe = permitted.permit.policy().is_some_and(|policy| policy.retry_safe);
-    Ok(Claim::new(scope, digest, retry_safe))
+    let claim = Claim::new(scope, digest, retry_safe);
+    let call = match &permitted.call.request {
+        // While keys are being rotated: the first call may have come before.
+        Request::CallTool(call) if keys.has_others() => call,
+        _ => return Ok(claim),
+    };
+    let mut canonical = Vec::new();
+    json::canonical(call.arguments.as_deref().unwrap_or(b"{}"), &mut canonical);
+    Ok(claim.or(keys.other_args_hashes(&permitted.call.caller.tenant, &canonical)))
 }

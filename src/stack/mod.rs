@@ -173,7 +173,7 @@ where
     // The last thing before a call leaves: its intent is on disk.
     let stack = AuditLayer::new(e.audit.clone()).layer(stack);
     // A replay ends here: it reaches no upstream and leaves no second intent.
-    let stack = IdempotencyLayer::new(e.replays.clone()).layer(stack);
+    let stack = IdempotencyLayer::new(e.replays.clone(), e.keys.clone()).layer(stack);
     // Replays are charged too, or a key would be a way around the limits.
     let stack = RateLimitLayer.layer(stack);
     // Wrong arguments cost no quota: whoever repairs them can try again.

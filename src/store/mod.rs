@@ -8,12 +8,15 @@
 //! It decides nothing about calls. An engine says what it needs; what a lost database means for a
 //! call is said there and in the layers.
 
+mod credentials;
 mod lane;
 mod migrations;
 mod postgres;
 mod replays;
 mod sqlite;
 
+#[cfg(test)]
+mod credential_suite;
 #[cfg(test)]
 mod suite;
 #[cfg(test)]
@@ -33,11 +36,13 @@ use tokio::sync::{mpsc as queue, watch};
 
 pub use self::lane::Health;
 use self::{
+    credentials::CredentialSql,
     lane::{Backend, Job, Lane, Task},
     replays::ReplaySql,
 };
 use crate::{
     clock::Clock,
+    credential::store::CredentialStore,
     idempotency::{Usage, store::ReplayStore},
 };
 
@@ -85,6 +90,7 @@ pub enum Fault {
 pub struct Opened {
     pub store: Store,
     pub replays: Arc<dyn ReplayStore>,
+    pub credentials: Arc<dyn CredentialStore>,
     /// What of them is kept already.
     pub usage: Usage,
 }
@@ -120,7 +126,7 @@ impl Store {
 
     fn start<B: Backend>(backend: B, lanes: usize, clock: &Clock) -> Result<Opened, OpenError>
     where
-        B::Conn: ReplaySql,
+        B::Conn: ReplaySql + CredentialSql,
     {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
@@ -154,7 +160,8 @@ impl Store {
         let usage = opened.recv().map_err(|_| gone())??;
         let handle = Handle::<B> { lanes: senders.into(), health: health.clone(), owner };
         let store = Store { health, stop, thread: Some(thread) };
-        Ok(Opened { store, replays: Arc::new(handle), usage })
+        let credentials = Arc::new(handle.clone());
+        Ok(Opened { store, replays: Arc::new(handle), credentials, usage })
     }
 
     /// What to ask whether it can be used.

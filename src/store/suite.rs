@@ -16,6 +16,7 @@ use crate::{
     model::{
         caller::{CallerId, TenantId},
         exchange::KeyedDigest,
+        keys::KeySecrets,
         reply::{Final, ResultBody, RpcError, Shape},
     },
 };
@@ -46,7 +47,7 @@ impl Place {
             return Process { replays, secret, store: None };
         };
         let opened = Store::open(address, &self.clock).unwrap();
-        let bodies = Bodies::new(&SecretBox::new(Box::new([secret; 32])));
+        let bodies = Bodies::new(&KeySecrets::one(SecretBox::new(Box::new([secret; 32]))));
         let replays =
             Replays::durable(settings, self.clock.clone(), opened.replays, bodies, opened.usage);
         Process { replays, secret, store: Some(opened.store) }

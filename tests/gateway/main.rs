@@ -25,6 +25,7 @@ mod idempotency;
 mod idle_streams;
 mod isolation;
 mod json_fidelity;
+mod keyring;
 mod legacy_sse;
 mod lifecycle;
 mod message_shape;

@@ -7,6 +7,7 @@ mod approvals;
 mod callers;
 mod failing;
 mod issuers;
+mod keyring;
 mod upstreams;
 
 use std::{net::SocketAddr, time::Duration};
@@ -22,6 +23,7 @@ pub use approvals::{RawApprovals, RawWebhook};
 pub use callers::{RawCaller, RawEmployee, RawIdentity, RawKey, RawKeySource};
 pub use failing::{RawBreaker, RawRetries};
 pub use issuers::{Algorithm, RawIssuer, RawScopes};
+pub use keyring::RawKeyring;
 pub use upstreams::{RawHeader, RawHeaderValue, RawProcess, RawUpstream};
 
 /// The whole file.
@@ -55,6 +57,7 @@ pub struct RawConfig {
     pub lists: RawLists,
     pub store: Option<RawStore>,
     pub approvals: RawApprovals,
+    pub keyring: Option<RawKeyring>,
 }
 
 /// Where what must last is kept.
@@ -189,7 +192,7 @@ impl RawConfig {
         if let Some(version) = map.required_node("version", faults) {
             VERSION.read(version, faults);
         }
-        map.later(&["keyring", "egress", "credentials"], faults);
+        map.later(&["egress", "credentials"], faults);
         read_backend(&mut map, "shared", &SHARED, faults);
         let config = Self {
             at: node.at.clone(),
@@ -226,6 +229,7 @@ impl RawConfig {
             lists: read_lists(&mut map, faults),
             store: map.optional("store", faults),
             approvals: approvals::read(&mut map, faults),
+            keyring: map.optional("keyring", faults),
         };
         map.finish(faults);
         Some(config)

@@ -7,7 +7,11 @@ use secrecy::ExposeSecret;
 use sha2::{Digest, Sha256};
 
 use super::*;
-use crate::{fault::Fault, model::caller::Role};
+use crate::{
+    credential::{CacheLimits, Keeper, KeyringFile},
+    fault::Fault,
+    model::caller::Role,
+};
 
 /// The least that is a configuration.
 pub(super) const LEAST: &str = "
@@ -207,6 +211,48 @@ idempotency: { capacity_bytes: 1MiB, max_keys: 10, ttl: 1h, wait: 0s, max_body: 
     let breaker = BreakerConfig { failures: 5, window, pause, max_pause: pause };
     assert_eq!(crm.breaker, Some(breaker));
     assert!(config.upstreams[1].breaker.is_none());
+}
+
+#[test]
+fn a_keyring_is_a_file_and_perhaps_a_program() {
+    let kept = tempfile::tempdir().unwrap();
+    let path = kept.path().join("k.json");
+    let file = KeyringFile::new(&path);
+    let cache = CacheLimits { age: secs(1), uses: 1 };
+    Keeper::new(file, None, cache, crate::clock::Clock::system()).create().unwrap();
+    let at = |more: &str| format!("{LEAST}keyring: {{ file: {}{more} }}\n", path.display());
+    let keyring = config(&at("")).keyring.unwrap();
+    assert_eq!((&keyring.file, keyring.exec), (&path, None));
+    let more = ", exec: [./kms, --region, eu], timeout: 2s, cache_age: 1m, cache_uses: 7";
+    let keyring = config(&at(more)).keyring.unwrap();
+    let exec = keyring.exec.unwrap();
+    assert!(exec.program.is_absolute() && exec.program.ends_with("kms"), "{exec:?}");
+    assert_eq!((exec.args, exec.timeout), (vec!["--region".into(), "eu".into()], secs(2)));
+    assert_eq!(keyring.cache, CacheLimits { age: secs(60), uses: 7 });
+    let faults = |text: &str| told(&read(text).faults).join("\n");
+    for (more, told) in [
+        (", exec: []", "`exec` names no program"),
+        (", exec: [\"\"]", "`exec` names no program"),
+        (", timeout: 2s", "`timeout` is about `exec`"),
+        (", cache_age: 2s", "`cache_age` is about `exec`"),
+        (", cache_uses: 2", "`cache_uses` is about `exec`"),
+        (", exec: [kms], timeout: 2m", "not between 100ms and 1m"),
+        (", key: x", "unknown key `key`"),
+    ] {
+        let faults = faults(&at(more));
+        assert!(faults.contains(told), "{more}: {faults}");
+    }
+    let absent = faults(&format!("{LEAST}keyring: {{ file: none.json }}\n"));
+    assert!(absent.contains("Y001 7:18") && absent.contains("`hangu keys new`"), "{absent}");
+    let (keyring, store) = {
+        let config = kept.path().join("hangu.yaml");
+        // Secrets that are not at hand do not matter to whoever looks after keys.
+        let text = at("").replace("GATE_KEY", "NOT_SET") + "store: memory\n";
+        std::fs::write(&config, text).unwrap();
+        Config::keys(&config, &env).unwrap()
+    };
+    assert_eq!(keyring.unwrap().file, path);
+    assert!(matches!(store, Store::Memory));
 }
 
 #[test]

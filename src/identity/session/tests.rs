@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use secrecy::SecretSlice;
+use secrecy::SecretBox;
 
 use super::*;
 
@@ -31,9 +31,12 @@ fn names(tenant: &str, caller: &str, employee: Option<&str>) -> Names {
     }
 }
 
+fn secrets() -> KeySecrets {
+    KeySecrets::one(SecretBox::new(Box::new([9; 32])))
+}
+
 fn sessions() -> Sessions {
-    let secret = SecretSlice::from(vec![9; 32]);
-    Sessions::new(Sealer::new(PURPOSE, 0, &secret).unwrap(), LIFE)
+    Sessions::new(Sealer::new(PURPOSE, &secrets()), LIFE)
 }
 
 fn start(sessions: &Sessions, names: &Names) -> String {
@@ -91,7 +94,7 @@ fn a_session_expires() {
 fn what_was_not_sealed_here_is_no_session() {
     let (sessions, owner) = (sessions(), names("acme", "gateway", None));
     let foreign = Sessions::new(Sealer::random(PURPOSE).unwrap(), LIFE);
-    let other_purpose = Sealer::new("cursor", 0, &SecretSlice::from(vec![9; 32])).unwrap();
+    let other_purpose = Sealer::new("cursor", &secrets());
     let good = start(&sessions, &owner);
     for id in [
         start(&foreign, &owner),

@@ -239,6 +239,11 @@ impl Home {
         Process::spawn(command, self.clone())
     }
 
+    /// Runs another command there, to its end.
+    pub fn run(&self, args: &[&str]) -> std::process::Output {
+        self.command().args(args).stdin(Stdio::null()).output().unwrap()
+    }
+
     /// The records in the audit file, oldest first, after a look at the chain.
     pub fn audit(&self) -> Vec<Value> {
         records(&fs::read_to_string(self.path("audit/hangu.jsonl")).unwrap_or_default())

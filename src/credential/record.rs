@@ -1,0 +1,213 @@
+//! Credentials of servers: what one is, whose it is, and its sealed form.
+
+use std::{fmt, sync::Arc};
+
+use secrecy::{ExposeSecret, SecretString};
+use serde::{Deserialize, Serialize};
+use zeroize::{Zeroize, Zeroizing};
+
+use super::{Context, Kms, SealFault, open, rewrap, seal};
+use crate::model::caller::{EmployeeId, TenantId};
+
+/// Of the JSON that is sealed.
+const SCHEMA: u16 = 1;
+
+/// What opens a server.
+#[derive(Clone)]
+pub enum Credential {
+    Bearer(SecretString),
+    Basic {
+        user: String,
+        password: SecretString,
+    },
+    /// Names and values.
+    Headers(Vec<(String, SecretString)>),
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CredentialKind {
+    Bearer,
+    Basic,
+    Headers,
+}
+
+/// Names a stored credential, and says nothing of it.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct CredentialRef(u128);
+
+/// Who has a credential.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum Owner {
+    /// The gateway itself, whoever calls.
+    Gateway,
+    Employee(EmployeeId),
+}
+
+/// Whose credential, and for which server. There is one at most.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Whose {
+    pub tenant: TenantId,
+    pub owner: Owner,
+    pub server_key: Arc<str>,
+}
+
+/// The form that is sealed.
+#[derive(Serialize, Deserialize)]
+#[serde(tag = "type", rename_all = "lowercase", deny_unknown_fields)]
+enum Plain {
+    Bearer { token: String },
+    Basic { user: String, password: String },
+    Headers { headers: Vec<(String, String)> },
+}
+
+// === impl Credential ===
+
+impl Credential {
+    pub fn kind(&self) -> CredentialKind {
+        match self {
+            Credential::Bearer(_) => CredentialKind::Bearer,
+            Credential::Basic { .. } => CredentialKind::Basic,
+            Credential::Headers(_) => CredentialKind::Headers,
+        }
+    }
+
+    /// Sealed for its owner. May block.
+    pub fn seal(&self, kms: &dyn Kms, whose: &Whose) -> Result<Vec<u8>, SealFault> {
+        let own = |secret: &SecretString| secret.expose_secret().to_owned();
+        let plain = match self {
+            Credential::Bearer(token) => Plain::Bearer { token: own(token) },
+            Credential::Basic { user, password } => {
+                Plain::Basic { user: user.clone(), password: own(password) }
+            }
+            Credential::Headers(headers) => {
+                let own = |(name, value): &(String, SecretString)| (name.clone(), own(value));
+                Plain::Headers { headers: headers.iter().map(own).collect() }
+            }
+        };
+        // Room enough that it does not move and leave a copy.
+        let mut text = Zeroizing::new(Vec::with_capacity(64 * 1024));
+        serde_json::to_writer(&mut *text, &plain).map_err(|_| SealFault::Form)?;
+        whose.with_context(|context| seal(kms, context, &text))
+    }
+
+    /// Opens what was sealed for this owner. May block.
+    pub fn open(kms: &dyn Kms, whose: &Whose, sealed: &[u8]) -> Result<Self, SealFault> {
+        let text = whose.with_context(|context| open(kms, context, sealed))?;
+        let mut plain: Plain = serde_json::from_slice(&text).map_err(|_| SealFault::Newer)?;
+        Ok(match &mut plain {
+            Plain::Bearer { token } => Credential::Bearer(take(token)),
+            Plain::Basic { user, password } => {
+                Credential::Basic { user: std::mem::take(user), password: take(password) }
+            }
+            Plain::Headers { headers } => {
+                let taken = std::mem::take(headers).into_iter();
+                Credential::Headers(taken.map(|(name, value)| (name, value.into())).collect())
+            }
+        })
+    }
+
+    /// The sealed form under the key that wraps at present; `None` if it is so already.
+    pub fn rewrap(
+        kms: &dyn Kms,
+        whose: &Whose,
+        sealed: &[u8],
+    ) -> Result<Option<Vec<u8>>, SealFault> {
+        whose.with_context(|context| rewrap(kms, context, sealed))
+    }
+}
+
+/// Without what it holds.
+impl fmt::Debug for Credential {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Credential({})", self.kind().as_str())
+    }
+}
+
+fn take(text: &mut String) -> SecretString {
+    std::mem::take(text).into()
+}
+
+impl Drop for Plain {
+    fn drop(&mut self) {
+        match self {
+            Plain::Bearer { token } => token.zeroize(),
+            Plain::Basic { password, .. } => password.zeroize(),
+            Plain::Headers { headers } => headers.iter_mut().for_each(|(_, value)| value.zeroize()),
+        }
+    }
+}
+
+// === impl CredentialKind ===
+
+impl CredentialKind {
+    pub const ALL: [CredentialKind; 3] =
+        [CredentialKind::Bearer, CredentialKind::Basic, CredentialKind::Headers];
+
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            CredentialKind::Bearer => "bearer",
+            CredentialKind::Basic => "basic",
+            CredentialKind::Headers => "headers",
+        }
+    }
+}
+
+// === impl CredentialRef ===
+
+impl CredentialRef {
+    pub fn random() -> Self {
+        Self(rand::random())
+    }
+
+    pub fn parse(text: &str) -> Option<Self> {
+        let digits = text.strip_prefix("cred_").filter(|digits| digits.len() == 32)?;
+        let lower = |b: u8| b.is_ascii_digit() || (b'a'..=b'f').contains(&b);
+        digits.bytes().all(lower).then_some(())?;
+        u128::from_str_radix(digits, 16).ok().map(Self)
+    }
+}
+
+impl fmt::Display for CredentialRef {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "cred_{:032x}", self.0)
+    }
+}
+
+impl fmt::Debug for CredentialRef {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+// === impl Owner ===
+
+impl Owner {
+    /// As it is stored: an employee cannot be taken for the gateway.
+    pub fn text(&self) -> String {
+        match self {
+            Owner::Gateway => "gateway".to_owned(),
+            Owner::Employee(id) => format!("employee:{}", id.as_str()),
+        }
+    }
+
+    pub fn parse(text: &str) -> Option<Self> {
+        match text.strip_prefix("employee:") {
+            Some(id) => EmployeeId::parse(id).map(Owner::Employee),
+            None => (text == "gateway").then_some(Owner::Gateway),
+        }
+    }
+}
+
+// === impl Whose ===
+
+impl Whose {
+    fn with_context<T>(&self, run: impl FnOnce(&Context<'_>) -> T) -> T {
+        let owner = self.owner.text();
+        run(&Context {
+            tenant: self.tenant.as_str(),
+            kind: "credential",
+            record: &[&owner, &self.server_key],
+            schema: SCHEMA,
+        })
+    }
+}

@@ -1,0 +1,84 @@
+//! What the engine asks of a store that keeps sealed credentials.
+//!
+//! Requests are queued at once and answered through a callback once they are durable. The store
+//! does not know what is sealed; whoever opens it does so elsewhere, where it may block.
+
+use super::{CredentialKind, CredentialRef, Owner, Whose};
+use crate::model::caller::TenantId;
+
+/// Told how a request ended, on a thread of the store's or, where there is no room in its queue,
+/// at once.
+pub type Then<T> = Box<dyn FnOnce(Result<T, StoreFault>) + Send>;
+
+/// Why a request was not carried out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum StoreFault {
+    /// Nothing was written.
+    #[error("the store cannot be used")]
+    Unavailable,
+    /// It was lost on the way: the store may have written it, or not.
+    #[error("the store did not say whether it wrote")]
+    Unclear,
+}
+
+/// A credential to be kept, in the place of one that its owner has for the server.
+#[derive(Debug, Clone)]
+pub struct NewCredential {
+    pub whose: Whose,
+    pub kind: CredentialKind,
+    /// Of the key that it is sealed under.
+    pub key: String,
+    pub sealed: Vec<u8>,
+    pub now_ms: u64,
+}
+
+/// One that is kept.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Held {
+    /// Stays when the credential is replaced.
+    pub reference: CredentialRef,
+    pub whose: Whose,
+    pub kind: CredentialKind,
+    pub key: String,
+    pub sealed: Vec<u8>,
+    pub created_ms: u64,
+    pub updated_ms: u64,
+}
+
+/// What is kept under one key.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct KeyUse {
+    /// The key's id.
+    pub key: String,
+    pub credentials: u64,
+    /// Records of idempotency keys, with their answers.
+    pub replays: u64,
+    /// When the last of these is forgotten.
+    pub replays_until_ms: u64,
+}
+
+/// Where sealed credentials are kept.
+pub trait CredentialStore: Send + Sync + 'static {
+    /// Keeps a credential. Its reference is the one that was there, if one was.
+    fn put(&self, new: NewCredential, then: Then<CredentialRef>);
+
+    fn get(&self, whose: Whose, then: Then<Option<Held>>);
+
+    /// By its reference, within the tenant.
+    fn find(&self, tenant: TenantId, reference: CredentialRef, then: Then<Option<Held>>);
+
+    /// Whether there was one.
+    fn delete(&self, whose: Whose, then: Then<bool>);
+
+    /// All of an owner's, by server.
+    fn list(&self, tenant: TenantId, owner: Owner, then: Then<Vec<Held>>);
+
+    /// What is kept under which key.
+    fn key_uses(&self, then: Then<Vec<KeyUse>>);
+
+    /// Some that are under another key than this, behind `after` in the order of references.
+    fn not_under(&self, key: String, after: Option<CredentialRef>, then: Then<Vec<Held>>);
+
+    /// Puts the sealed form under another key, if it still is what it was. Whether it was.
+    fn replace_sealed(&self, old: Held, key: String, sealed: Vec<u8>, then: Then<bool>);
+}
