@@ -10,6 +10,7 @@ use super::{
 use crate::{
     admin::AdminState,
     api::V1,
+    approval::{self, Approvals, ArgumentSeal, store::ApprovalStore},
     audit::{self, Audit, Keys, Observer},
     channel::Channels,
     clock::Clock,
@@ -69,7 +70,13 @@ pub(super) fn app(
         clock.clone(),
         Arc::new(AuditMetrics(metrics.clone())),
     )?);
-    let (replays, store) = replays(&config, options, &clock)?;
+    let Kept { replays, approvals, store } = kept(&config, options, &clock)?;
+    let approvals = Approvals::new(approvals, clock.clone())
+        .with_bounds(approval::Bounds {
+            total: config.approvals.max_waiting,
+            each: config.approvals.max_waiting_each,
+        })
+        .observed(Arc::new(ApprovalMetrics(metrics.clone())));
     let transport = Transport::new(Trust::System);
     let channels = Channels::new(transport.clone());
     let upstreams = reach::upstreams(&config, &transport, &channels)?;
@@ -107,6 +114,12 @@ pub(super) fn app(
         worlds: worlds.clone(),
         upstreams: upstreams.clone(),
         replays,
+        approvals: Arc::new(approvals),
+        argument_seal: Arc::new(match options.secret {
+            Some(secret) => ArgumentSeal::new(&SecretBox::new(Box::new(secret))),
+            None => ArgumentSeal::random(),
+        }),
+        max_arguments: to_usize(config.approvals.max_arguments),
         audit: audit.clone(),
         keys: keys.clone(),
         sessions: Arc::new(Sessions::measured(telemetry.metrics().clone())),
@@ -166,6 +179,7 @@ pub(super) fn app(
         polls: config.upstreams.iter().map(|upstream| upstream.poll).collect(),
         tls: tls.clone(),
         fetchers,
+        keep_approvals: config.approvals.keep,
     };
     let admin = Arc::new(AdminState {
         metrics,
@@ -227,6 +241,20 @@ impl Observer for AuditMetrics {
     }
 }
 
+/// And how requests for approval end.
+struct ApprovalMetrics(Arc<Metrics>);
+
+impl approval::Observer for ApprovalMetrics {
+    fn ended(&self, end: approval::Ended, waited: Duration) {
+        let state = match end {
+            approval::Ended::Granted => "granted",
+            approval::Ended::Refused => "refused",
+            approval::Ended::Expired => "expired",
+        };
+        self.0.approval_ended(state, waited);
+    }
+}
+
 fn sealer(options: &Options, purpose: &'static str) -> Result<Sealer, StartError> {
     let sealer = match options.secret {
         Some(secret) => Sealer::new(purpose, 0, &secret.to_vec().into()),
@@ -267,15 +295,22 @@ pub(super) fn to_usize(bytes: u64) -> usize {
     usize::try_from(bytes).unwrap_or(usize::MAX)
 }
 
-/// Records of calls with a key, in the store that the file names.
-fn replays(
-    config: &Config,
-    options: &Options,
-    clock: &Clock,
-) -> Result<(Arc<Replays>, Option<Store>), StartError> {
+/// What is kept in the store that the file names.
+struct Kept {
+    /// Records of calls with a key.
+    replays: Arc<Replays>,
+    approvals: Arc<dyn ApprovalStore>,
+    store: Option<Store>,
+}
+
+fn kept(config: &Config, options: &Options, clock: &Clock) -> Result<Kept, StartError> {
     let settings = replay_settings(config);
     let address = match &config.store {
-        config::Store::Memory => return Ok((Replays::new(settings, clock.clone()), None)),
+        config::Store::Memory => {
+            let replays = Replays::new(settings, clock.clone());
+            let approvals = Arc::new(approval::Local::default());
+            return Ok(Kept { replays, approvals, store: None });
+        }
         config::Store::Sqlite(path) => store::Address::Sqlite(path.clone()),
         config::Store::Postgres(url) => store::Address::Postgres(url.clone()),
     };
@@ -285,7 +320,7 @@ fn replays(
     };
     let opened = store::Store::open(&address, clock)?;
     let replays = Replays::durable(settings, clock.clone(), opened.replays, bodies, opened.usage);
-    Ok((replays, Some(opened.store)))
+    Ok(Kept { replays, approvals: opened.approvals, store: Some(opened.store) })
 }
 
 fn replay_settings(config: &Config) -> Settings {
@@ -299,7 +334,8 @@ fn replay_settings(config: &Config) -> Settings {
         max_keys: config.idempotency.max_keys,
         capacity: config.idempotency.capacity_bytes,
         max_answer: to_usize(config.idempotency.max_body),
-        lease: longest.max().unwrap_or_default() + MARGIN,
+        // And somebody may have to confirm it first.
+        lease: longest.max().unwrap_or_default() + config.questions.answer + MARGIN,
         ..Settings::default()
     }
 }

@@ -19,12 +19,12 @@ use bytes::Bytes;
 use sha2::{Digest, Sha256};
 use tokio::sync::oneshot;
 
+use self::store::{ApprovalStore, Change, StoreFault, Then};
 pub use self::{
     local::Local,
     run::{Token, Use},
     seal::ArgumentSeal,
 };
-use self::store::{ApprovalStore, Change, StoreFault, Then};
 use crate::{
     clock::Clock,
     model::{
@@ -439,9 +439,7 @@ async fn wait<T: Send + 'static>(ask: impl FnOnce(Then<T>)) -> Result<T, StoreFa
     answered(told).await
 }
 
-async fn answered<T>(
-    told: oneshot::Receiver<Result<T, StoreFault>>,
-) -> Result<T, StoreFault> {
+async fn answered<T>(told: oneshot::Receiver<Result<T, StoreFault>>) -> Result<T, StoreFault> {
     match tokio::time::timeout(PATIENCE, told).await {
         Ok(Ok(answer)) => answer,
         // What it wrote is not known.

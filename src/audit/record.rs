@@ -10,7 +10,7 @@ use super::{Config, EmployeeForm, keys::Keys};
 use crate::{
     mcp::Method,
     model::{
-        exchange::{Facts, KeyedDigest},
+        exchange::{ApprovalFact, Facts, KeyedDigest},
         ids::{self, hex},
     },
 };
@@ -25,6 +25,8 @@ pub enum Event {
     Call,
     /// A write is about to leave.
     Intent,
+    /// A call is the first to ask for an approval.
+    ApprovalRequest,
     /// The gateway has started; a chain begins.
     Start,
     /// The gateway stops; a chain ends.
@@ -79,6 +81,11 @@ impl<'a> Record<'a> {
         Self { event: Event::Call, facts, started_ms, took }
     }
 
+    /// The record of a new request for approval.
+    pub fn approval_request(facts: &'a Facts, started_ms: u64, elapsed: Duration) -> Self {
+        Self { event: Event::ApprovalRequest, facts, started_ms, took: elapsed }
+    }
+
     /// The record that goes before a write.
     pub fn intent(facts: &'a Facts, started_ms: u64, elapsed: Duration) -> Self {
         Self { event: Event::Intent, facts, started_ms, took: elapsed }
@@ -92,6 +99,7 @@ impl Event {
         match self {
             Event::Call => "call",
             Event::Intent => "intent",
+            Event::ApprovalRequest => "approval_request",
             Event::Start => "start",
             Event::Stop => "stop",
             Event::Gap => "gap",
@@ -115,6 +123,12 @@ impl Writer {
         let ended = event == Event::Call;
         let id = ids::uuid_v7(ms);
         let mut object = Object::open(out);
+        if let Some(ApprovalFact { id, state }) = facts.approval {
+            object.nested(key!("approval"), |approval| {
+                approval.uuid(key!("id"), id);
+                approval.text(key!("state"), Some(state));
+            });
+        }
         object.digest(key!("argsHash"), facts.args_hash);
         if ended {
             object.number(key!("bytesIn"), facts.bytes_in);
@@ -125,6 +139,9 @@ impl Writer {
         object.text(key!("code"), facts.code.map(|code| code.as_str()));
         object.text(key!("decision"), facts.decision.map(|decision| decision.as_str()));
         object.text(key!("dialect"), facts.dialect.map(|dialect| dialect.as_str()));
+        if facts.dry_run {
+            object.truth(key!("dryRun"));
+        }
         if ended {
             object.number(key!("durationUs"), micros(took));
         }
@@ -321,6 +338,11 @@ impl<'a> Object<'a> {
         // Canonical numbers are doubles: what is above 2^53 could not be written exactly.
         let exact = value.min((1 << 53) - 1);
         self.out.extend_from_slice(itoa::Buffer::new().format(exact).as_bytes());
+    }
+
+    fn truth(&mut self, key: &'static str) {
+        self.key(key);
+        self.out.extend_from_slice(b"true");
     }
 
     /// An id of a trace; one that was never given is all zero.

@@ -8,9 +8,12 @@ use std::{
 };
 
 use super::{
-    Admin, Audit, Config, Drain, Edge, Errors, Idempotency, Lists, Questions, Sessions, Streams,
-    Telemetry, Tls, ToolsCallErrors, Trace, TraceTrust, callers, issuers,
-    raw::{RawConfig, RawEdge, RawIdempotency, RawLists, RawQuestions, RawStreams, RawTls},
+    Admin, Approvals, Audit, Config, Drain, Edge, Errors, Idempotency, Lists, Questions, Sessions,
+    Streams, Telemetry, Tls, ToolsCallErrors, Trace, TraceTrust, callers, issuers,
+    raw::{
+        RawApprovals, RawConfig, RawEdge, RawIdempotency, RawLists, RawQuestions, RawStreams,
+        RawTls,
+    },
     secret::Vault,
     store, upstreams,
 };
@@ -76,6 +79,7 @@ pub(super) fn build(raw: RawConfig, folder: &Path, env: Env<'_>, faults: &mut Fa
         streams: build_streams(raw.streams, faults),
         edge: build_edge(raw.edge, faults),
         idempotency: build_idempotency(raw.idempotency, faults),
+        approvals: build_approvals(raw.approvals, faults),
         names: raw.names.unwrap_or_default(),
         lists: build_lists(raw.lists, faults),
         questions: build_questions(raw.questions, faults),
@@ -164,6 +168,15 @@ fn build_idempotency(raw: RawIdempotency, faults: &mut Faults) -> Idempotency {
         ttl: within(raw.ttl, 86_400 * SECOND, SECOND..=MAX_LIFE, faults),
         wait: within(raw.wait, 2 * SECOND, Duration::ZERO..=60 * SECOND, faults),
         max_body: size(raw.max_body, 256 << 10, faults),
+    }
+}
+
+fn build_approvals(raw: RawApprovals, faults: &mut Faults) -> Approvals {
+    Approvals {
+        keep: within(raw.keep, 7 * 86_400 * SECOND, SECOND..=MAX_LIFE, faults),
+        max_arguments: size(raw.max_arguments, 64 << 10, faults),
+        max_waiting: within(raw.max_waiting, 10_000, 1..=1_000_000, faults),
+        max_waiting_each: within(raw.max_waiting_each, 100, 1..=1_000_000, faults),
     }
 }
 

@@ -68,6 +68,7 @@ pub struct Config {
     pub streams: Streams,
     pub edge: Edge,
     pub idempotency: Idempotency,
+    pub approvals: Approvals,
     pub questions: Questions,
     /// How tools and prompts are named where every upstream's stand side by side.
     pub names: Names,
@@ -337,6 +338,18 @@ pub struct Idempotency {
     pub wait: Duration,
     /// The largest result that is kept.
     pub max_body: u64,
+}
+
+/// Calls that wait for somebody's yes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Approvals {
+    /// How long a request can be looked at after its time is over.
+    pub keep: Duration,
+    /// The longest arguments that are kept for those who decide.
+    pub max_arguments: u64,
+    /// Requests that wait at once, and those of one requester.
+    pub max_waiting: usize,
+    pub max_waiting_each: usize,
 }
 
 /// What servers ask clients in the middle of a call.

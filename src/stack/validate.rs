@@ -76,7 +76,8 @@ where
         }
         match check(&permitted, &self.keys) {
             Ok(()) => {
-                let digest = permitted.tool.is_some().then(|| {
+                // What a dry run answers is no result.
+                let digest = (permitted.tool.is_some() && permitted.trial.is_none()).then(|| {
                     let call = &permitted.call;
                     (self.keys.clone(), call.caller.tenant.clone(), call.exchange.clone())
                 });

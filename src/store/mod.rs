@@ -8,12 +8,15 @@
 //! It decides nothing about calls. An engine says what it needs; what a lost database means for a
 //! call is said there and in the layers.
 
+mod approvals;
 mod lane;
 mod migrations;
 mod postgres;
 mod replays;
 mod sqlite;
 
+#[cfg(test)]
+mod approval_suite;
 #[cfg(test)]
 mod suite;
 #[cfg(test)]
@@ -33,10 +36,12 @@ use tokio::sync::{mpsc as queue, watch};
 
 pub use self::lane::Health;
 use self::{
+    approvals::ApprovalSql,
     lane::{Backend, Job, Lane, Task},
     replays::ReplaySql,
 };
 use crate::{
+    approval::store::ApprovalStore,
     clock::Clock,
     idempotency::{Usage, store::ReplayStore},
 };
@@ -87,6 +92,7 @@ pub struct Opened {
     pub replays: Arc<dyn ReplayStore>,
     /// What of them is kept already.
     pub usage: Usage,
+    pub approvals: Arc<dyn ApprovalStore>,
 }
 
 /// The thread of an open store.
@@ -120,7 +126,7 @@ impl Store {
 
     fn start<B: Backend>(backend: B, lanes: usize, clock: &Clock) -> Result<Opened, OpenError>
     where
-        B::Conn: ReplaySql,
+        B::Conn: ReplaySql + ApprovalSql,
     {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
@@ -152,9 +158,9 @@ impl Store {
         let thread = thread.map_err(OpenError::Thread)?;
         let gone = || OpenError::Thread(std::io::Error::other("it ended"));
         let usage = opened.recv().map_err(|_| gone())??;
-        let handle = Handle::<B> { lanes: senders.into(), health: health.clone(), owner };
+        let handle = Arc::new(Handle::<B> { lanes: senders.into(), health: health.clone(), owner });
         let store = Store { health, stop, thread: Some(thread) };
-        Ok(Opened { store, replays: Arc::new(handle), usage })
+        Ok(Opened { store, replays: handle.clone(), usage, approvals: handle })
     }
 
     /// What to ask whether it can be used.

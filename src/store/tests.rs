@@ -7,7 +7,7 @@ use sqlx::{Connection, Executor, PgConnection, Row, SqliteConnection};
 use tokio::time::Instant;
 
 use super::{
-    Address, OpenError, Store,
+    Address, OpenError, Store, approval_suite,
     suite::{self, Place, result, settings},
 };
 use crate::clock::Clock;
@@ -79,6 +79,33 @@ contract!(postgres: a_finished_call_is_answered_again, a_call_that_did_not_take_
     a_restart_forgets_nothing, a_lease_that_ran_out_is_an_unknown_outcome,
     a_sweep_takes_nothing_that_was_claimed_anew,
     those_elsewhere_get_the_answer_too);
+
+macro_rules! approvals_contract {
+    ($module:ident, $store:ident: $($test:ident),+) => {
+        mod $module {
+            $(#[test]
+            fn $test() {
+                if let Some(place) = super::$store() {
+                    super::block_on(super::approval_suite::$test(place));
+                }
+            })+
+        }
+    };
+}
+
+approvals_contract!(approvals_in_memory, memory: of_many_who_ask_at_once_one_asks_and_one_runs,
+    what_is_kept_is_what_was_said, a_grant_is_used_when_it_is_meant_to_be, a_token_is_good_once,
+    what_waits_is_bounded, what_nobody_decides_expires_once_and_is_forgotten);
+
+approvals_contract!(approvals_in_sqlite, sqlite: of_many_who_ask_at_once_one_asks_and_one_runs,
+    what_is_kept_is_what_was_said, a_grant_is_used_when_it_is_meant_to_be, a_token_is_good_once,
+    what_waits_is_bounded, what_nobody_decides_expires_once_and_is_forgotten,
+    a_restart_keeps_requests);
+
+approvals_contract!(approvals_in_postgres, postgres: of_many_who_ask_at_once_one_asks_and_one_runs,
+    what_is_kept_is_what_was_said, a_grant_is_used_when_it_is_meant_to_be, a_token_is_good_once,
+    what_waits_is_bounded, what_nobody_decides_expires_once_and_is_forgotten,
+    a_restart_keeps_requests);
 
 #[test]
 fn every_store_does_what_the_model_does() {
@@ -203,7 +230,7 @@ fn a_store_of_a_newer_version_is_left_alone() {
             }
         });
         let error = Store::open(place.address.as_ref().unwrap(), &place.clock).err().unwrap();
-        assert!(matches!(error, OpenError::Newer { found: 99, known: 1 }), "{error}");
+        assert!(matches!(error, OpenError::Newer { found: 99, known: 2 }), "{error}");
     }
 }
 

@@ -84,6 +84,13 @@ impl Metrics {
             "Calls with an idempotency key, by what was known of it.",
             &self.idempotency,
         );
+        page.counters(
+            metric::APPROVAL_REQUESTS,
+            "Requests for approval that ended.",
+            &self.approvals,
+        );
+        let help = "Time that a request for approval waited.";
+        page.histograms(metric::APPROVAL_WAIT_DURATION, help, &self.approval_wait);
         page.gauges(metric::UPSTREAM_UP, "Whether an upstream answers.", &self.upstream_up);
         page.gauges(metric::CATALOG_TOOLS, "Tools of an upstream.", &self.catalog_tools);
         page.counters(metric::AUDIT_RECORDS, "Audit records.", &self.audit_records);

@@ -46,6 +46,7 @@ pub struct RawConfig {
     pub streams: RawStreams,
     pub edge: RawEdge,
     pub idempotency: RawIdempotency,
+    pub approvals: RawApprovals,
     pub questions: RawQuestions,
     pub names: Option<Names>,
     pub lists: RawLists,
@@ -113,6 +114,14 @@ pub struct RawIdempotency {
     pub ttl: Option<Spanned<Duration>>,
     pub wait: Option<Spanned<Duration>>,
     pub max_body: Option<Spanned<ByteSize>>,
+}
+
+#[derive(Debug, Default)]
+pub struct RawApprovals {
+    pub keep: Option<Spanned<Duration>>,
+    pub max_arguments: Option<Spanned<ByteSize>>,
+    pub max_waiting: Option<Spanned<usize>>,
+    pub max_waiting_each: Option<Spanned<usize>>,
 }
 
 #[derive(Debug, Default)]
@@ -184,7 +193,7 @@ impl RawConfig {
         if let Some(version) = map.required_node("version", faults) {
             VERSION.read(version, faults);
         }
-        map.later(&["keyring", "egress", "approvals", "credentials"], faults);
+        map.later(&["keyring", "egress", "credentials"], faults);
         read_backend(&mut map, "shared", &SHARED, faults);
         let config = Self {
             at: node.at.clone(),
@@ -216,6 +225,7 @@ impl RawConfig {
             streams: read_streams(&mut map, faults),
             edge: read_edge(&mut map, faults),
             idempotency: read_idempotency(&mut map, faults),
+            approvals: read_approvals(&mut map, faults),
             questions: read_questions(&mut map, faults),
             names: map.words("names", &NAMES, faults),
             lists: read_lists(&mut map, faults),
@@ -325,6 +335,18 @@ fn read_idempotency(map: &mut MapReader<'_>, faults: &mut Faults) -> RawIdempote
             ttl: map.optional("ttl", faults),
             wait: map.optional("wait", faults),
             max_body: map.optional("max_body", faults),
+        })
+    })
+    .unwrap_or_default()
+}
+
+fn read_approvals(map: &mut MapReader<'_>, faults: &mut Faults) -> RawApprovals {
+    part(map, "approvals", faults, |map, faults| {
+        Some(RawApprovals {
+            keep: map.optional("keep", faults),
+            max_arguments: map.optional("max_arguments", faults),
+            max_waiting: map.optional("max_waiting", faults),
+            max_waiting_each: map.optional("max_waiting_each", faults),
         })
     })
     .unwrap_or_default()
