@@ -218,7 +218,11 @@ fn decide(
         let message = format!("there is no upstream `{name}`");
         return Err(Error::http(Code::NotFound, 404, message));
     }
-    call.exchange.facts().policy_revision = Some(world.rules.revision().clone());
+    {
+        let mut facts = call.exchange.facts();
+        facts.policy_revision = Some(world.rules.revision().clone());
+        facts.dry_run = call.meta.dry_run;
+    }
     not_to_be_tried(&call)?;
     let asked = match &call.request {
         Request::CallTool(asked) => asked,

@@ -136,7 +136,10 @@ pub(super) async fn what_is_kept_is_what_was_said(place: Place) {
         assert_eq!((kept.id, &kept.request), (id, &wanted));
         assert_eq!(kept.votes.len(), 2);
         let vote = &kept.votes[1];
-        assert_eq!((vote.yes, vote.by.as_str(), vote.comment.as_deref()), (false, "E3", Some("so")));
+        assert_eq!(
+            (vote.yes, vote.by.as_str(), vote.comment.as_deref()),
+            (false, "E3", Some("so"))
+        );
         assert_eq!(vote.at_ms, kept.votes[0].at_ms + 1_000);
         assert_eq!(vote.rules, ["r".into()]);
         assert!(matches!(ask(process, &wanted).await, Standing::Refused(found) if found == kept));
