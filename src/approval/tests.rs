@@ -1,6 +1,6 @@
 //! Who may decide on what, and that a yes is good once.
 
-use super::*;
+use super::{store::Room, *};
 
 fn role(name: &str) -> Role {
     Role::new(name)
@@ -273,6 +273,76 @@ async fn arguments_open_for_their_own_request_alone() {
     for other in &moved {
         assert_eq!(seal.open(other), None, "{other:?}");
     }
+}
+
+/// A store that answers when it is told to.
+#[derive(Default)]
+struct Slow {
+    store: Local,
+    waiting: parking_lot::Mutex<Vec<Box<dyn FnOnce() + Send>>>,
+}
+
+impl ApprovalStore for Slow {
+    fn ask(&self, binding: [u8; 32], room: Room, change: Change<Standing>, then: Then<Standing>) {
+        let later = |answer| self.waiting.lock().push(Box::new(move || then(answer)));
+        let (tell, told) = std::sync::mpsc::channel();
+        self.store.ask(binding, room, change, Box::new(move |answer| tell.send(answer).unwrap()));
+        later(told.recv().unwrap());
+    }
+
+    fn newest(&self, binding: [u8; 32], then: Then<Option<Approval>>) {
+        self.store.newest(binding, then);
+    }
+
+    fn decide(
+        &self,
+        id: ApprovalId,
+        change: Change<Result<Approval, DecideFault>>,
+        then: Then<Result<Approval, DecideFault>>,
+    ) {
+        self.store.decide(id, change, then);
+    }
+
+    fn find(&self, id: ApprovalId, then: Then<Option<Approval>>) {
+        self.store.find(id, then);
+    }
+
+    fn of_tenant(&self, tenant: TenantId, then: Then<Vec<Approval>>) {
+        self.store.of_tenant(tenant, then);
+    }
+
+    fn sweep(&self, now_ms: u64, before_ms: u64, then: Then<Vec<u64>>) {
+        self.store.sweep(now_ms, before_ms, then);
+    }
+
+    fn take(&self, token: Token, expires_ms: u64, then: Then<bool>) {
+        self.store.take(token, expires_ms, then);
+    }
+
+    fn put_back(&self, token: Token, then: Then<()>) {
+        self.store.put_back(token, then);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_grant_for_one_who_has_gone_is_not_lost() {
+    let store = Arc::new(Slow::default());
+    let approvals = Approvals::new(store.clone(), Clock::manual(1_000));
+    let answer = || store.waiting.lock().drain(..).for_each(|answer| answer());
+    let request = request(&[("r", &["owner"], 1)]);
+    // Nobody waits for ever.
+    assert_eq!(approvals.ask(request.clone()).await, Err(StoreFault::Unclear));
+    answer();
+    let known = approvals.newest(&request.subject).await.unwrap().unwrap();
+    say(&approvals, known.id, "E2", &["owner"], true).await.unwrap();
+    assert_eq!(approvals.ask(request.clone()).await, Err(StoreFault::Unclear));
+    let state = || async {
+        let newest = approvals.newest(&request.subject).await.unwrap();
+        newest.map(|approval| approval.state(1_000))
+    };
+    assert_eq!(state().await, Some(State::Used));
+    answer();
+    assert_eq!(state().await, Some(State::Approved));
 }
 
 #[test]

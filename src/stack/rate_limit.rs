@@ -238,7 +238,7 @@ impl<F> Charged<F> {
     }
 
     fn none(inner: F) -> Self {
-        Self { inner, entry: None, lasts: false }
+        Self { inner, entry: None, lasts: false, again: None }
     }
 }
 

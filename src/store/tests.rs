@@ -116,6 +116,27 @@ fn every_store_does_what_the_model_does() {
     }
 }
 
+#[test]
+fn looking_at_a_key_takes_nothing() {
+    for place in [memory(), sqlite(), postgres()].into_iter().flatten() {
+        let (process, other) = (place.start(), place.start());
+        let asks = if place.address.is_some() { &other } else { &process };
+        let look = |arguments| async move {
+            let found = asks.replays.look(asks.claim("k1", arguments)).await;
+            found.map_or("new".to_owned(), |begin| suite::said(&begin))
+        };
+        block_on(async {
+            assert_eq!(look(1).await, "new");
+            let lease = process.run("k1").await;
+            assert_eq!((look(1).await, look(2).await), ("in flight".into(), "conflict".into()));
+            assert!(lease.finish(&result("{}")).wait().await);
+            assert_eq!((look(1).await, look(2).await), ("result {}".into(), "conflict".into()));
+            place.clock.advance(settings().keep);
+            assert_eq!(look(2).await, "new");
+        });
+    }
+}
+
 fn path(place: &Place) -> &Path {
     match &place.address {
         Some(Address::Sqlite(path)) => path,

@@ -18,7 +18,7 @@ use crate::{
     model::{
         call::Call,
         exchange::NorthDialect,
-        reply::{Content, Event, Question, Reply, ReplyStream},
+        reply::{Content, Event, Final, Question, Reply, ReplyStream},
     },
     stack::{
         asked::{Answer, Asking},
@@ -138,11 +138,12 @@ where
     let params = questions::to_legacy(method, params, version, &id);
     let first = Event::Question(Question { id, method, params });
     let rest = async move {
-        match answered(layer, inner, permitted, held, asking).await.map(|reply| reply.content) {
-            Ok(Content::Stream(events)) => events,
-            Ok(Content::Final(end)) => ended(Ok(end)),
-            Ok(Content::Nothing) => {
-                ended(Err(Error::new(Code::Internal, "the call had no answer")))
+        match heard(&layer, &permitted, asking).await {
+            // Its place among the calls that run it has to take again before it goes on.
+            Ok(()) => {
+                let run = stream::once(run(layer, inner, permitted, held)).flatten();
+                let events: ReplyStream = Box::pin(stream::iter([Event::Answered]).chain(run));
+                events
             }
             Err(error) => ended(Err(error)),
         }
@@ -152,26 +153,19 @@ where
     Ok(Reply { headers: smallvec::SmallVec::new(), content })
 }
 
-fn ended(end: Result<crate::model::reply::Final, Error>) -> ReplyStream {
+fn ended(end: Result<Final, Error>) -> ReplyStream {
     Box::pin(stream::iter([Event::End(end)]))
 }
 
-async fn answered<S>(
-    layer: Arc<ApprovalLayer>,
-    inner: S,
-    permitted: Permitted,
-    held: Held,
+/// Waits for what the client says to the question.
+async fn heard(
+    layer: &ApprovalLayer,
+    permitted: &Permitted,
     mut asking: Asking,
-) -> Result<Reply, Error>
-where
-    S: Service<Permitted, Response = Reply, Error = Error> + Send + 'static,
-    S::Future: Send,
-{
-    let exchange = permitted.call.exchange.clone();
+) -> Result<(), Error> {
+    let exchange = &permitted.call.exchange;
     let began = Instant::now();
     let answer = timeout(layer.asked.limits().answer, asking.all()).await;
-    // Nobody is kept from being asked by one who has answered.
-    drop(asking);
     let waited = began.elapsed();
     exchange.facts().waited += waited;
     let said = match answer.as_deref() {
@@ -180,10 +174,31 @@ where
         Ok(_) => Said::Unreadable,
     };
     let waited_ms = u64::try_from(waited.as_millis()).unwrap_or(u64::MAX);
-    layer.heard(&exchange, said, waited_ms)?;
+    layer.heard(exchange, said, waited_ms)
+}
+
+/// Makes the call that was confirmed, if nobody else is to say yes, or has.
+async fn run<S>(
+    layer: Arc<ApprovalLayer>,
+    inner: S,
+    permitted: Permitted,
+    held: Held,
+) -> ReplyStream
+where
+    S: Service<Permitted, Response = Reply, Error = Error> + Send + 'static,
+    S::Future: Send,
+{
     let mut used = Used::default();
     if !held.demands.is_empty() {
-        used.approval = Some(layer.ask(&permitted, &held, Use::Now).await?);
+        match layer.ask(&permitted, &held, Use::Now).await {
+            Ok(id) => used.approval = Some(id),
+            Err(error) => return ended(Err(error)),
+        }
     }
-    layer.run(inner, permitted, held, used).await
+    match layer.run(inner, permitted, held, used).await.map(|reply| reply.content) {
+        Ok(Content::Stream(events)) => events,
+        Ok(Content::Final(end)) => ended(Ok(end)),
+        Ok(Content::Nothing) => ended(Err(Error::new(Code::Internal, "the call had no answer"))),
+        Err(error) => ended(Err(error)),
+    }
 }

@@ -1,12 +1,12 @@
 //! The person a call is made for confirms it through his own client: in the answer (2026-07-28),
 //! in the middle of the call (handshake), and not at all where the client cannot be asked.
 
-use std::time::Duration;
+use std::{sync::Arc, thread, time::Duration};
 
 use serde_json::{Value, json};
 
-use super::{CLIENTS, Fixture, fault, ran, request, value, waiting};
-use crate::support::{Client, Gateway, Reply, Request, wait_for};
+use super::{CALLER, CLIENTS, Fixture, PEOPLE, SECRET, fault, ran, request, value, waiting};
+use crate::support::{Answer, Client, Gateway, OK, Reply, Request, Speaks, Upstream, wait_for};
 
 const CONFIRM: &str = "version: hangu/v1
 kind: Policy
@@ -247,6 +247,31 @@ fn a_call_that_waits_for_its_client_holds_no_key() {
         done
     });
     assert!(done && it.made() == 0);
+}
+
+#[test]
+fn who_does_not_answer_keeps_nobody_and_nothing_runs() {
+    let upstream = Upstream::answering(Speaks::Stateless, Answer::json(OK));
+    let folder = Arc::new(tempfile::tempdir().unwrap());
+    let yaml = format!(
+        "questions: {{ answer: 1s }}\n{CALLER}upstreams:\n  up: {{ url: \"{}\", max_concurrency: 1 }}\n",
+        upstream.url()
+    );
+    let gateway = Gateway::start_in(folder, Some(SECRET), &yaml, &[CONFIRM, PEOPLE]);
+    let session = Session::open(&gateway, &json!({ "elicitation": {} }));
+    let (mut client, _) = session.call(&json!({}), None);
+    // The only slot is free while a person thinks.
+    ran(&request("mcp-lite", "echo", &json!({})).ask(&gateway));
+    let end = next(&mut client);
+    let fault = &end["result"]["_meta"]["dev.hangu/error"];
+    assert_eq!(fault["code"], "approval_required", "{end}");
+    assert!(fault["message"].as_str().unwrap().contains("within 1 s"), "{end}");
+    // The same for a client that brings its answer too late.
+    let (_, state) = asked(&modern(&json!({}), &json!({})).ask(&gateway));
+    thread::sleep(Duration::from_millis(1_100));
+    let late = modern(&json!({}), &says("accept", &state)).ask(&gateway);
+    assert_eq!(late.rpc_code(), Some(-32602), "{}", late.text());
+    assert_eq!(upstream.calls().len(), 1);
 }
 
 // === With others ===
