@@ -184,7 +184,7 @@ fn listing(world: &Arc<World>) -> Permitted {
         headers: HeaderMap::new(),
     };
     let permit = view.permit_listing();
-    Permitted { call, permit, world: world.clone(), tool: None, asked: None, idempotency_key: None }
+    Permitted::new(call, permit, world.clone(), None, None)
 }
 
 fn lists(c: &mut Criterion) {

@@ -38,6 +38,8 @@ pub(super) struct Background {
     pub courier: Option<Courier>,
     /// `None`: there is none.
     pub keyring: Option<keys::Watch>,
+    /// How long a request for approval stays after its time is over.
+    pub keep_approvals: Duration,
 }
 
 /// The running thread.
@@ -156,6 +158,15 @@ impl Background {
                 swept.client_sessions.sweep(swept.clock.now_ms());
                 swept.client_states.sweep(swept.clock.now_ms());
                 swept.streams.sweep();
+            }
+        });
+        let approvals = engines.approvals.clone();
+        let keep_ms = u64::try_from(self.keep_approvals.as_millis()).unwrap_or(u64::MAX);
+        tasks.spawn(async move {
+            loop {
+                tokio::time::sleep(SWEEP).await;
+                // A store that is away is told of by whoever needs it, and swept when it is back.
+                let _ = approvals.sweep(keep_ms).await;
             }
         });
         let saved = engines.replays.clone();

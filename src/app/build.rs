@@ -9,7 +9,7 @@ use super::{
 use crate::{
     admin::AdminState,
     api::{ApprovalsApi, V1},
-    approval::{self, Approvals},
+    approval::{self, Approvals, ArgumentSeal, store::ApprovalStore},
     audit::{self, Audit, Keys, Observer},
     channel::Channels,
     clock::Clock,
@@ -68,7 +68,7 @@ pub(super) fn app(
         clock.clone(),
         Arc::new(AuditMetrics(metrics.clone())),
     )?);
-    let (replays, store) = replays(&config, &source, &clock)?;
+    let Kept { replays, approvals, store } = kept(&config, &source, &clock)?;
     let transport = Transport::new(Trust::System);
     let channels = Channels::new(transport.clone());
     let upstreams = reach::upstreams(&config, &transport, &channels, &metrics)?;
@@ -79,8 +79,24 @@ pub(super) fn app(
     let worlds = governed.worlds.clone();
     let told = webhook::webhook(&config, &transport, &metrics, &clock)?;
     let (outbox, courier) = told.unzip();
-    let approvals = Arc::new(approvals(outbox, &clock));
-    let api = V1::new(worlds.clone(), api_of_approvals(&approvals, &audit));
+    let approvals = Approvals::new(approvals, clock.clone())
+        .with_bounds(approval::Bounds {
+            total: config.approvals.max_waiting,
+            each: config.approvals.max_waiting_each,
+        })
+        .observed(Arc::new(ApprovalMetrics(metrics.clone())));
+    let approvals = Arc::new(match outbox {
+        Some(outbox) => approvals.notifying(Arc::new(outbox)),
+        None => approvals,
+    });
+    let argument_seal = Arc::new(ArgumentSeal::new(&source.secrets(Purpose::Approvals)?));
+    let opening = argument_seal.clone();
+    let of_approvals = ApprovalsApi {
+        approvals: approvals.clone(),
+        audit: audit.clone(),
+        open: Arc::new(move |approval| opening.open(approval)),
+    };
+    let api = V1::new(worlds.clone(), of_approvals);
     let tokens = source.secrets(Purpose::Tokens)?;
     let sealer = |purpose| Sealer::new(purpose, &tokens);
     let client_sessions =
@@ -112,6 +128,9 @@ pub(super) fn app(
         worlds: worlds.clone(),
         upstreams: upstreams.clone(),
         replays,
+        approvals,
+        argument_seal,
+        max_arguments: to_usize(config.approvals.max_arguments),
         audit: audit.clone(),
         keys: keys.clone(),
         sessions: Arc::new(Sessions::measured(telemetry.metrics().clone())),
@@ -174,6 +193,7 @@ pub(super) fn app(
         fetchers,
         courier,
         keyring: source.into_watch(),
+        keep_approvals: config.approvals.keep,
     };
     let admin = Arc::new(AdminState {
         metrics,
@@ -199,18 +219,6 @@ pub(super) fn app(
 }
 
 /// Requests for approval, and whom they are told to.
-fn approvals(outbox: Option<webhook::Outbox>, clock: &Clock) -> Approvals {
-    let approvals = Approvals::new(Arc::new(approval::Local::default()), clock.clone());
-    match outbox {
-        Some(outbox) => approvals.notifying(Arc::new(outbox)),
-        None => approvals,
-    }
-}
-
-fn api_of_approvals(approvals: &Arc<Approvals>, audit: &Arc<Audit>) -> ApprovalsApi {
-    ApprovalsApi { approvals: approvals.clone(), audit: audit.clone(), open: Arc::new(|_| None) }
-}
-
 fn telemetry(
     config: &Config,
     options: &Options,
@@ -248,6 +256,20 @@ impl Observer for AuditMetrics {
     }
 }
 
+/// And how requests for approval end.
+struct ApprovalMetrics(Arc<Metrics>);
+
+impl approval::Observer for ApprovalMetrics {
+    fn ended(&self, end: approval::Ended, waited: Duration) {
+        let state = match end {
+            approval::Ended::Granted => "granted",
+            approval::Ended::Refused => "refused",
+            approval::Ended::Expired => "expired",
+        };
+        self.0.approval_ended(state, waited);
+    }
+}
+
 fn callers(config: &Config) -> Result<Callers, StartError> {
     let entry = |caller: &config::Caller| {
         let fixed = caller
@@ -280,22 +302,29 @@ pub(super) fn to_usize(bytes: u64) -> usize {
     usize::try_from(bytes).unwrap_or(usize::MAX)
 }
 
-/// Records of calls with a key, in the store that the file names.
-fn replays(
-    config: &Config,
-    source: &Source,
-    clock: &Clock,
-) -> Result<(Arc<Replays>, Option<Store>), StartError> {
+/// What is kept in the store that the file names.
+struct Kept {
+    /// Records of calls with a key.
+    replays: Arc<Replays>,
+    approvals: Arc<dyn ApprovalStore>,
+    store: Option<Store>,
+}
+
+fn kept(config: &Config, source: &Source, clock: &Clock) -> Result<Kept, StartError> {
     let settings = replay_settings(config);
     let address = match &config.store {
-        config::Store::Memory => return Ok((Replays::new(settings, clock.clone()), None)),
+        config::Store::Memory => {
+            let replays = Replays::new(settings, clock.clone());
+            let approvals = Arc::new(approval::Local::default());
+            return Ok(Kept { replays, approvals, store: None });
+        }
         config::Store::Sqlite(path) => store::Address::Sqlite(path.clone()),
         config::Store::Postgres(url) => store::Address::Postgres(url.clone()),
     };
     let bodies = Bodies::new(&source.secrets(Purpose::Replays)?);
     let opened = store::Store::open(&address, clock)?;
     let replays = Replays::durable(settings, clock.clone(), opened.replays, bodies, opened.usage);
-    Ok((replays, Some(opened.store)))
+    Ok(Kept { replays, approvals: opened.approvals, store: Some(opened.store) })
 }
 
 fn replay_settings(config: &Config) -> Settings {
@@ -309,7 +338,8 @@ fn replay_settings(config: &Config) -> Settings {
         max_keys: config.idempotency.max_keys,
         capacity: config.idempotency.capacity_bytes,
         max_answer: to_usize(config.idempotency.max_body),
-        lease: longest.max().unwrap_or_default() + MARGIN,
+        // And somebody may have to confirm it first.
+        lease: longest.max().unwrap_or_default() + config.questions.answer + MARGIN,
         ..Settings::default()
     }
 }

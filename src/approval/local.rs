@@ -1,12 +1,15 @@
 //! Requests in memory: they end with the process.
 
-use std::{cmp::Reverse, collections::HashMap};
+use std::{
+    cmp::Reverse,
+    collections::{HashMap, HashSet},
+};
 
 use parking_lot::Mutex;
 
 use super::{
     Approval, ApprovalId, DecideFault, Standing,
-    store::{ApprovalStore, Change, MAX_LISTED, Then},
+    store::{ApprovalStore, Change, MAX_LISTED, Room, StoreFault, Then},
 };
 use crate::model::caller::TenantId;
 
@@ -19,6 +22,10 @@ struct Kept {
     all: HashMap<ApprovalId, Approval>,
     /// The newest of each binding.
     newest: HashMap<[u8; 32], ApprovalId>,
+    /// Those of which a sweep has told that nobody decided on them.
+    expired: HashSet<ApprovalId>,
+    /// What was taken, and until when it is remembered.
+    taken: HashMap<[u8; 32], u64>,
 }
 
 impl Kept {
@@ -28,16 +35,46 @@ impl Kept {
             self.all.insert(approval.id, approval);
         }
     }
+
+    fn has_room(&self, room: &Room) -> bool {
+        let (mut all, mut own) = (0, 0);
+        for approval in self.all.values() {
+            if !approval.is_decided() && approval.request.expires_ms > room.now_ms {
+                all += 1;
+                own += usize::from(approval.request.subject.holder() == room.holder);
+            }
+        }
+        all < room.bounds.total && own < room.bounds.each
+    }
 }
 
 impl ApprovalStore for Local {
-    fn ask(&self, binding: [u8; 32], mut change: Change<Standing>, then: Then<Standing>) {
+    fn ask(
+        &self,
+        binding: [u8; 32],
+        room: Room,
+        mut change: Change<Standing>,
+        then: Then<Standing>,
+    ) {
         let mut kept = self.0.lock();
         let known = kept.newest.get(&binding).and_then(|id| kept.all.get(id)).cloned();
         let (changed, answer) = change(known);
-        kept.put(changed);
+        let is_new = changed.as_ref().is_some_and(|changed| !kept.all.contains_key(&changed.id));
+        let answer = if is_new && !kept.has_room(&room) {
+            Err(StoreFault::Full)
+        } else {
+            kept.put(changed);
+            Ok(answer)
+        };
         drop(kept);
-        then(Ok(answer));
+        then(answer);
+    }
+
+    fn newest(&self, binding: [u8; 32], then: Then<Option<Approval>>) {
+        let kept = self.0.lock();
+        let found = kept.newest.get(&binding).and_then(|id| kept.all.get(id)).cloned();
+        drop(kept);
+        then(Ok(found));
     }
 
     fn decide(
@@ -70,12 +107,30 @@ impl ApprovalStore for Local {
         then(Ok(own));
     }
 
-    fn sweep(&self, before_ms: u64, then: Then<()>) {
+    fn sweep(&self, now_ms: u64, before_ms: u64, then: Then<Vec<u64>>) {
         let mut kept = self.0.lock();
-        kept.all.retain(|_, approval| approval.request.expires_ms >= before_ms);
-        let Kept { all, newest } = &mut *kept;
+        let Kept { all, newest, expired, taken } = &mut *kept;
+        let mut waited = Vec::new();
+        for (id, Approval { request, .. }) in all.iter().filter(|(_, a)| !a.is_decided()) {
+            if request.expires_ms <= now_ms && expired.insert(*id) {
+                waited.push(request.expires_ms.saturating_sub(request.asked_ms));
+            }
+        }
+        all.retain(|_, approval| approval.request.expires_ms >= before_ms);
         newest.retain(|_, id| all.contains_key(id));
+        expired.retain(|id| all.contains_key(id));
+        taken.retain(|_, expires_ms| *expires_ms > now_ms);
         drop(kept);
+        then(Ok(waited));
+    }
+
+    fn take(&self, token: [u8; 32], expires_ms: u64, then: Then<bool>) {
+        let is_first = self.0.lock().taken.insert(token, expires_ms).is_none();
+        then(Ok(is_first));
+    }
+
+    fn put_back(&self, token: [u8; 32], then: Then<()>) {
+        self.0.lock().taken.remove(&token);
         then(Ok(()));
     }
 }

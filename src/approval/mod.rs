@@ -7,13 +7,15 @@
 
 mod local;
 mod notify;
+mod run;
+pub mod seal;
 pub mod store;
 pub mod webhook;
 
 #[cfg(test)]
 mod tests;
 
-use std::{fmt, sync::Arc};
+use std::{fmt, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use sha2::{Digest, Sha256};
@@ -23,6 +25,8 @@ use self::store::{ApprovalStore, Change, StoreFault, Then};
 pub use self::{
     local::Local,
     notify::{Notice, Notify},
+    run::{Token, Use},
+    seal::ArgumentSeal,
 };
 use crate::{
     clock::Clock,
@@ -135,11 +139,41 @@ pub enum DecideFault {
     Store(#[from] StoreFault),
 }
 
+/// How many requests may wait at once.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Bounds {
+    pub total: usize,
+    /// Of one requester.
+    pub each: usize,
+}
+
+impl Default for Bounds {
+    fn default() -> Self {
+        Self { total: 10_000, each: 100 }
+    }
+}
+
+/// Is told when a request has found its end, and how long that took.
+pub trait Observer: Send + Sync + 'static {
+    fn ended(&self, end: Ended, waited: Duration);
+}
+
+/// How a request ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Ended {
+    Granted,
+    Refused,
+    /// Nobody decided in time.
+    Expired,
+}
+
 /// Requests for approval, in a store.
 pub struct Approvals {
     store: Arc<dyn ApprovalStore>,
     clock: Clock,
     notify: Option<Arc<dyn Notify>>,
+    bounds: Bounds,
+    observer: Option<Arc<dyn Observer>>,
 }
 
 // === impl ApprovalId ===
@@ -156,6 +190,11 @@ impl ApprovalId {
 
     pub fn to_bytes(self) -> [u8; 16] {
         self.0.to_be_bytes()
+    }
+
+    /// As ids are passed between parts.
+    pub fn get(self) -> u128 {
+        self.0
     }
 
     /// Reads the usual form of a UUID, in lower case.
@@ -195,6 +234,17 @@ impl Subject {
         hash.update(self.arguments.digest);
         hash.finalize().into()
     }
+
+    /// Equal for all that one requester asks for.
+    pub fn holder(&self) -> [u8; 32] {
+        let mut hash = Sha256::new_with_prefix("hangu.approval.requester.v1");
+        let requester = self.requester.as_ref().map_or("", EmployeeId::as_str);
+        for part in [self.tenant.as_str(), self.caller.as_str(), requester] {
+            hash.update((part.len() as u64).to_be_bytes());
+            hash.update(part);
+        }
+        hash.finalize().into()
+    }
 }
 
 // === impl State ===
@@ -224,10 +274,13 @@ impl Approval {
         if now_ms >= self.request.expires_ms {
             return State::Expired;
         }
-        match self.request.demands.iter().all(|demand| self.missing(demand) == 0) {
-            true => State::Approved,
-            false => State::Waiting,
-        }
+        if self.is_decided() { State::Approved } else { State::Waiting }
+    }
+
+    /// Whether nobody need decide any more, be it for a yes or for a no.
+    pub fn is_decided(&self) -> bool {
+        self.votes.iter().any(|vote| !vote.yes)
+            || self.request.demands.iter().all(|demand| self.missing(demand) == 0)
     }
 
     /// How many more people a rule wants.
@@ -255,13 +308,25 @@ impl Approval {
 
 impl Approvals {
     pub fn new(store: Arc<dyn ApprovalStore>, clock: Clock) -> Self {
-        Self { store, clock, notify: None }
+        Self { store, clock, notify: None, bounds: Bounds::default(), observer: None }
     }
 
     /// Also tells somebody what becomes of requests.
     #[must_use]
     pub fn notifying(self, notify: Arc<dyn Notify>) -> Self {
         Self { notify: Some(notify), ..self }
+    }
+
+    /// With other bounds of what may wait.
+    #[must_use]
+    pub fn with_bounds(self, bounds: Bounds) -> Self {
+        Self { bounds, ..self }
+    }
+
+    /// Also tells somebody how requests end.
+    #[must_use]
+    pub fn observed(self, observer: Arc<dyn Observer>) -> Self {
+        Self { observer: Some(observer), ..self }
     }
 
     pub fn now_ms(&self) -> u64 {
@@ -271,43 +336,13 @@ impl Approvals {
     /// Asks for a call: it is granted if somebody approved it before, and waits otherwise. Many
     /// who ask for the same at once have one request, and one of them one grant.
     pub async fn ask(&self, request: Request) -> Result<Standing, StoreFault> {
-        let (binding, now_ms) = (request.subject.binding(), self.now_ms());
-        let fresh =
-            Approval { id: ApprovalId::new(now_ms), request, votes: Vec::new(), used_ms: None };
-        let change: Change<Standing> = Box::new(move |known| {
-            let state = known.as_ref().map(|approval| approval.state(now_ms));
-            match (known, state) {
-                (Some(mut approval), Some(State::Approved)) => {
-                    approval.used_ms = Some(now_ms);
-                    (Some(approval.clone()), Standing::Granted(approval))
-                }
-                (Some(approval), Some(State::Waiting)) => {
-                    (None, Standing::Waiting { approval, new: false })
-                }
-                // A no is good for as long as a yes would have been.
-                (Some(approval), Some(State::Refused)) if now_ms < approval.request.expires_ms => {
-                    (None, Standing::Refused(approval))
-                }
-                _ => {
-                    let approval = fresh.clone();
-                    (Some(approval.clone()), Standing::Waiting { approval, new: true })
-                }
-            }
-        });
-        wait(|then| self.store.ask(binding, change, self.tell_asked(then))).await
+        self.ask_as(ApprovalId::new(self.now_ms()), request, Use::Now).await
     }
 
     /// Gives a grant back whose call surely never left.
     pub async fn give_back(&self, id: ApprovalId) -> Result<(), StoreFault> {
-        let change: Change<Result<Approval, DecideFault>> = Box::new(|known| match known {
-            Some(mut approval) => {
-                approval.used_ms = None;
-                (Some(approval.clone()), Ok(approval))
-            }
-            None => (None, Err(DecideFault::Unknown)),
-        });
         // One that has been forgotten meanwhile needs nothing given back.
-        wait(|then| self.store.decide(id, change, then)).await.map(|_| ())
+        wait(|then| self.store.decide(id, run::given_back(), then)).await.map(|_| ())
     }
 
     /// Takes a person's word on a request of his own tenant.
@@ -347,7 +382,16 @@ impl Approvals {
             };
             (None, Err(fault))
         });
-        wait(|then| self.store.decide(id, change, self.tell_decided(then, now_ms))).await?
+        let decided = wait(|then| self.store.decide(id, change, self.tell_decided(then, now_ms))).await??;
+        if decided.is_decided() {
+            let end = if decided.votes.iter().all(|vote| vote.yes) {
+                Ended::Granted
+            } else {
+                Ended::Refused
+            };
+            self.ended(end, now_ms.saturating_sub(decided.request.asked_ms));
+        }
+        Ok(decided)
     }
 
     /// One request, if this person may see it.
@@ -376,19 +420,39 @@ impl Approvals {
         Ok(all)
     }
 
-    /// Forgets what has been over for so long.
+    /// Forgets what has been over for so long, and tells of what nobody decided in time.
     pub async fn sweep(&self, keep_ms: u64) -> Result<(), StoreFault> {
-        let before_ms = self.now_ms().saturating_sub(keep_ms);
-        wait(|then| self.store.sweep(before_ms, then)).await
+        let now_ms = self.now_ms();
+        let before_ms = now_ms.saturating_sub(keep_ms);
+        let expired = wait(|then| self.store.sweep(now_ms, before_ms, then)).await?;
+        expired.into_iter().for_each(|waited_ms| self.ended(Ended::Expired, waited_ms));
+        Ok(())
+    }
+
+    /// Notes how a request ended.
+    pub fn ended(&self, end: Ended, waited_ms: u64) {
+        if let Some(observer) = &self.observer {
+            observer.ended(end, Duration::from_millis(waited_ms));
+        }
     }
 }
 
-/// Waits for a store; one that drops what it was asked cannot be used.
+/// How long the store may take to answer.
+const PATIENCE: Duration = Duration::from_secs(5);
+
 async fn wait<T: Send + 'static>(ask: impl FnOnce(Then<T>)) -> Result<T, StoreFault> {
     let (tell, told) = oneshot::channel();
     ask(Box::new(move |answer| {
         // Whoever asked may be gone; what was written stays.
         let _ = tell.send(answer);
     }));
-    told.await.unwrap_or(Err(StoreFault::Unclear))
+    answered(told).await
+}
+
+async fn answered<T>(told: oneshot::Receiver<Result<T, StoreFault>>) -> Result<T, StoreFault> {
+    match tokio::time::timeout(PATIENCE, told).await {
+        Ok(Ok(answer)) => answer,
+        // What it wrote is not known.
+        Ok(Err(_)) | Err(_) => Err(StoreFault::Unclear),
+    }
 }

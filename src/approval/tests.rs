@@ -1,6 +1,6 @@
 //! Who may decide on what, and that a yes is good once.
 
-use super::*;
+use super::{store::Room, *};
 
 fn role(name: &str) -> Role {
     Role::new(name)
@@ -145,6 +145,206 @@ async fn a_grant_whose_call_never_left_can_be_given_back() {
     approvals.ask(request.clone()).await.unwrap();
     approvals.give_back(id).await.unwrap();
     assert!(matches!(approvals.ask(request).await, Ok(Standing::Granted(_))));
+}
+
+#[tokio::test]
+async fn a_yes_that_is_only_looked_at_is_not_used_up() {
+    let (approvals, _) = approvals();
+    let request = request(&[("r", &["owner"], 1)]);
+    let id = waiting(&approvals, &request).await;
+    say(&approvals, id, "E2", &["owner"], true).await.unwrap();
+    for when in [Use::Later, Use::Later, Use::Now] {
+        let fresh = ApprovalId::new(2_000);
+        let standing = approvals.ask_as(fresh, request.clone(), when).await.unwrap();
+        assert!(matches!(standing, Standing::Granted(granted) if granted.id == id), "{when:?}");
+    }
+    let fresh = ApprovalId::new(2_000);
+    let standing = approvals.ask_as(fresh, request.clone(), Use::Later).await.unwrap();
+    assert!(matches!(standing, Standing::Waiting { approval, new: true } if approval.id == fresh));
+    let newest = approvals.newest(&request.subject).await.unwrap();
+    assert_eq!(newest.map(|approval| approval.id), Some(fresh));
+}
+
+#[tokio::test]
+async fn what_is_unused_is_good_again() {
+    let (approvals, _) = approvals();
+    let request = request(&[("r", &["owner"], 1)]);
+    let id = waiting(&approvals, &request).await;
+    say(&approvals, id, "E2", &["owner"], true).await.unwrap();
+    assert_eq!(approvals.take([1; 32], 5_000).await, Ok(true));
+    assert_eq!(approvals.take([1; 32], 5_000).await, Ok(false));
+    for _ in 0..2 {
+        assert!(matches!(approvals.ask(request.clone()).await, Ok(Standing::Granted(_))));
+        approvals.unused(Some(id), Some([1; 32]));
+        assert_eq!(approvals.take([1; 32], 5_000).await, Ok(true));
+    }
+}
+
+#[tokio::test]
+async fn what_waits_is_bounded() {
+    let (approvals, clock) = approvals();
+    let approvals = approvals.with_bounds(Bounds { total: 3, each: 2 });
+    let ask = |who: &str, tool: &str| {
+        let mut request = request(&[("r", &["owner"], 1)]);
+        request.subject.requester = Some(employee(who));
+        request.subject.tool = tool.into();
+        request
+    };
+    let first = waiting(&approvals, &ask("E1", "a")).await;
+    waiting(&approvals, &ask("E1", "b")).await;
+    assert_eq!(approvals.ask(ask("E1", "c")).await, Err(StoreFault::Full));
+    assert_eq!(waiting(&approvals, &ask("E1", "a")).await, first, "what waits goes on waiting");
+    waiting(&approvals, &ask("E2", "a")).await;
+    assert_eq!(approvals.ask(ask("E3", "a")).await, Err(StoreFault::Full));
+    // A decision makes room, and so does time.
+    say(&approvals, first, "E4", &["owner"], true).await.unwrap();
+    waiting(&approvals, &ask("E1", "c")).await;
+    assert_eq!(approvals.ask(ask("E1", "d")).await, Err(StoreFault::Full));
+    clock.advance(Duration::from_secs(60));
+    let mut late = ask("E1", "d");
+    late.expires_ms = 200_000;
+    waiting(&approvals, &late).await;
+}
+
+#[derive(Default)]
+struct Told(parking_lot::Mutex<Vec<(Ended, u64)>>);
+
+impl Observer for Told {
+    fn ended(&self, end: Ended, waited: Duration) {
+        self.0.lock().push((end, u64::try_from(waited.as_millis()).unwrap()));
+    }
+}
+
+#[tokio::test]
+async fn every_end_is_told_once() {
+    let (approvals, clock) = approvals();
+    let told = Arc::new(Told::default());
+    let approvals = approvals.observed(told.clone());
+    let ask = |tool: &str| {
+        let mut request = request(&[("r", &["owner"], 2)]);
+        request.subject.tool = tool.into();
+        request
+    };
+    let (yes, no) = (waiting(&approvals, &ask("yes")).await, waiting(&approvals, &ask("no")).await);
+    waiting(&approvals, &ask("nobody")).await;
+    clock.advance(Duration::from_secs(1));
+    say(&approvals, yes, "E2", &["owner"], true).await.unwrap();
+    assert!(told.0.lock().is_empty(), "a second one is wanted");
+    say(&approvals, yes, "E3", &["owner"], true).await.unwrap();
+    say(&approvals, no, "E2", &["owner"], false).await.unwrap();
+    clock.advance(Duration::from_secs(59));
+    for _ in 0..2 {
+        approvals.sweep(10_000).await.unwrap();
+    }
+    let expected = [(Ended::Granted, 1_000), (Ended::Refused, 1_000), (Ended::Expired, 60_000)];
+    assert_eq!(*told.0.lock(), expected);
+    // It can be looked at for a while yet, and then no more.
+    let roles = roles(&["owner"]);
+    let look = || async { approvals.look(&acme(), yes, &employee("E2"), &roles).await.unwrap() };
+    assert!(look().await.is_some());
+    clock.advance(Duration::from_secs(11));
+    approvals.sweep(10_000).await.unwrap();
+    assert!(look().await.is_none());
+}
+
+#[tokio::test]
+async fn arguments_open_for_their_own_request_alone() {
+    let (approvals, _) = approvals();
+    let secret = |byte| {
+        crate::model::keys::KeySecrets::one(secrecy::SecretBox::new(Box::new([byte; 32])))
+    };
+    let seal = ArgumentSeal::new(&secret(1));
+    let text = br#"{"to":"a","n":1.0}"#;
+    let id = ApprovalId::new(1_000);
+    let mut request = request(&[("r", &["owner"], 1)]);
+    let sealed = seal.seal(&acme(), id, text);
+    assert!(!sealed.windows(4).any(|part| text.windows(4).any(|plain| plain == part)));
+    request.sealed = Some(sealed);
+    let Ok(Standing::Waiting { approval, .. }) = approvals.ask_as(id, request, Use::Now).await
+    else {
+        panic!("it waits");
+    };
+    assert_eq!(seal.open(&approval).as_deref(), Some(&text[..]));
+    assert_eq!(ArgumentSeal::new(&secret(1)).open(&approval).as_deref(), Some(&text[..]));
+    assert_eq!(ArgumentSeal::new(&secret(2)).open(&approval), None);
+    let mut moved = vec![approval.clone(); 4];
+    moved[0].id = ApprovalId::new(1_000);
+    moved[1].request.subject.tenant = TenantId::new("globex");
+    moved[2].request.sealed = None;
+    moved[3].request.sealed = Some(approval.request.sealed.unwrap().slice(1..));
+    for other in &moved {
+        assert_eq!(seal.open(other), None, "{other:?}");
+    }
+}
+
+/// A store that answers when it is told to.
+#[derive(Default)]
+struct Slow {
+    store: Local,
+    waiting: parking_lot::Mutex<Vec<Box<dyn FnOnce() + Send>>>,
+}
+
+impl ApprovalStore for Slow {
+    fn ask(&self, binding: [u8; 32], room: Room, change: Change<Standing>, then: Then<Standing>) {
+        let later = |answer| self.waiting.lock().push(Box::new(move || then(answer)));
+        let (tell, told) = std::sync::mpsc::channel();
+        self.store.ask(binding, room, change, Box::new(move |answer| tell.send(answer).unwrap()));
+        later(told.recv().unwrap());
+    }
+
+    fn newest(&self, binding: [u8; 32], then: Then<Option<Approval>>) {
+        self.store.newest(binding, then);
+    }
+
+    fn decide(
+        &self,
+        id: ApprovalId,
+        change: Change<Result<Approval, DecideFault>>,
+        then: Then<Result<Approval, DecideFault>>,
+    ) {
+        self.store.decide(id, change, then);
+    }
+
+    fn find(&self, id: ApprovalId, then: Then<Option<Approval>>) {
+        self.store.find(id, then);
+    }
+
+    fn of_tenant(&self, tenant: TenantId, then: Then<Vec<Approval>>) {
+        self.store.of_tenant(tenant, then);
+    }
+
+    fn sweep(&self, now_ms: u64, before_ms: u64, then: Then<Vec<u64>>) {
+        self.store.sweep(now_ms, before_ms, then);
+    }
+
+    fn take(&self, token: Token, expires_ms: u64, then: Then<bool>) {
+        self.store.take(token, expires_ms, then);
+    }
+
+    fn put_back(&self, token: Token, then: Then<()>) {
+        self.store.put_back(token, then);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_grant_for_one_who_has_gone_is_not_lost() {
+    let store = Arc::new(Slow::default());
+    let approvals = Approvals::new(store.clone(), Clock::manual(1_000));
+    let answer = || store.waiting.lock().drain(..).for_each(|answer| answer());
+    let request = request(&[("r", &["owner"], 1)]);
+    // Nobody waits for ever.
+    assert_eq!(approvals.ask(request.clone()).await, Err(StoreFault::Unclear));
+    answer();
+    let known = approvals.newest(&request.subject).await.unwrap().unwrap();
+    say(&approvals, known.id, "E2", &["owner"], true).await.unwrap();
+    assert_eq!(approvals.ask(request.clone()).await, Err(StoreFault::Unclear));
+    let state = || async {
+        let newest = approvals.newest(&request.subject).await.unwrap();
+        newest.map(|approval| approval.state(1_000))
+    };
+    assert_eq!(state().await, Some(State::Used));
+    answer();
+    assert_eq!(state().await, Some(State::Approved));
 }
 
 #[test]

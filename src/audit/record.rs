@@ -12,7 +12,7 @@ use super::{Config, EmployeeForm, keys::Keys};
 use crate::{
     mcp::Method,
     model::{
-        exchange::{Facts, KeyedDigest},
+        exchange::{ApprovalFact, Facts, KeyedDigest},
         ids::{self, hex},
     },
 };
@@ -27,6 +27,8 @@ pub enum Event {
     Call,
     /// A write is about to leave.
     Intent,
+    /// A call is the first to ask for an approval.
+    ApprovalRequest,
     /// The gateway has started; a chain begins.
     Start,
     /// The gateway stops; a chain ends.
@@ -86,6 +88,11 @@ impl<'a> Record<'a> {
         Self { event, facts, started_ms, took }
     }
 
+    /// The record of a new request for approval.
+    pub fn approval_request(facts: &'a Facts, started_ms: u64, elapsed: Duration) -> Self {
+        Self { event: Event::ApprovalRequest, facts, started_ms, took: elapsed }
+    }
+
     /// The record that goes before a write.
     pub fn intent(facts: &'a Facts, started_ms: u64, elapsed: Duration) -> Self {
         Self { event: Event::Intent, facts, started_ms, took: elapsed }
@@ -99,6 +106,7 @@ impl Event {
         match self {
             Event::Call => "call",
             Event::Intent => "intent",
+            Event::ApprovalRequest => "approval_request",
             Event::Start => "start",
             Event::Stop => "stop",
             Event::Gap => "gap",
@@ -121,10 +129,18 @@ impl Writer {
     pub fn exchange(&self, record: &Record<'_>, out: &mut Vec<u8>) -> (u128, Layout) {
         let Record { event, facts, started_ms, took } = *record;
         let ms = started_ms.saturating_add(millis(took));
-        let ended = event != Event::Intent;
+        let ended = !matches!(event, Event::Intent | Event::ApprovalRequest);
         let id = ids::uuid_v7(ms);
         let mut object = Object::open(out);
         object.answer(facts);
+        if facts.answer.is_none()
+            && let Some(ApprovalFact { id, state }) = facts.approval
+        {
+            object.nested(key!("approval"), |approval| {
+                approval.uuid(key!("id"), id);
+                approval.text(key!("state"), Some(state));
+            });
+        }
         object.digest(key!("argsHash"), facts.args_hash);
         if ended {
             object.number(key!("bytesIn"), facts.bytes_in);
@@ -135,6 +151,9 @@ impl Writer {
         object.text(key!("code"), facts.code.map(|code| code.as_str()));
         object.text(key!("decision"), facts.decision.map(|decision| decision.as_str()));
         object.text(key!("dialect"), facts.dialect.map(|dialect| dialect.as_str()));
+        if facts.dry_run {
+            object.truth(key!("dryRun"));
+        }
         if ended {
             object.number(key!("durationUs"), micros(took));
         }
@@ -351,6 +370,11 @@ impl<'a> Object<'a> {
         // Canonical numbers are doubles: what is above 2^53 could not be written exactly.
         let exact = value.min((1 << 53) - 1);
         self.out.extend_from_slice(itoa::Buffer::new().format(exact).as_bytes());
+    }
+
+    fn truth(&mut self, key: &'static str) {
+        self.key(key);
+        self.out.extend_from_slice(b"true");
     }
 
     /// An id of a trace; one that was never given is all zero.

@@ -7,7 +7,7 @@ use url::Url;
 
 use super::{
     Approvals, Webhook,
-    build::within,
+    build::{MAX_LIFE, size, within},
     is_sensitive,
     raw::{RawApprovals, RawWebhook},
     secret::Vault,
@@ -21,7 +21,13 @@ use crate::{
 const SECOND: Duration = Duration::from_secs(1);
 
 pub(super) fn build(raw: RawApprovals, vault: Vault<'_>, faults: &mut Faults) -> Approvals {
-    Approvals { webhook: raw.webhook.and_then(|raw| build_webhook(raw, vault, faults)) }
+    Approvals {
+        keep: within(raw.keep, 7 * 86_400 * SECOND, SECOND..=MAX_LIFE, faults),
+        max_arguments: size(raw.max_arguments, 64 << 10, faults),
+        max_waiting: within(raw.max_waiting, 10_000, 1..=1_000_000, faults),
+        max_waiting_each: within(raw.max_waiting_each, 100, 1..=1_000_000, faults),
+        webhook: raw.webhook.and_then(|raw| build_webhook(raw, vault, faults)),
+    }
 }
 
 fn build_webhook(raw: RawWebhook, vault: Vault<'_>, faults: &mut Faults) -> Option<Webhook> {

@@ -27,7 +27,7 @@ const ADMIN_LISTEN: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::
 pub(super) const MAX_WAIT: Duration = Duration::from_secs(86_400);
 
 /// The longest lifetime.
-const MAX_LIFE: Duration = Duration::from_secs(30 * 86_400);
+pub(super) const MAX_LIFE: Duration = Duration::from_secs(30 * 86_400);
 
 const SECOND: Duration = Duration::from_secs(1);
 

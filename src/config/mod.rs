@@ -84,13 +84,6 @@ pub struct Config {
     pub keyring: Option<Keyring>,
 }
 
-/// What concerns calls that wait for somebody's yes.
-#[derive(Debug)]
-pub struct Approvals {
-    /// Is told that a call waits, and what was decided.
-    pub webhook: Option<Webhook>,
-}
-
 /// Somebody who is told by HTTP.
 #[derive(Debug)]
 pub struct Webhook {
@@ -370,6 +363,20 @@ pub struct Idempotency {
     pub wait: Duration,
     /// The largest result that is kept.
     pub max_body: u64,
+}
+
+/// Calls that wait for somebody's yes.
+#[derive(Debug)]
+pub struct Approvals {
+    /// Is told that a call waits, and what was decided.
+    pub webhook: Option<Webhook>,
+    /// How long a request can be looked at after its time is over.
+    pub keep: Duration,
+    /// The longest arguments that are kept for those who decide.
+    pub max_arguments: u64,
+    /// Requests that wait at once, and those of one requester.
+    pub max_waiting: usize,
+    pub max_waiting_each: usize,
 }
 
 /// What servers ask clients in the middle of a call.

@@ -40,6 +40,7 @@ pub fn object(error: &Error, trace_id: &str) -> Vec<u8> {
     };
     text("limit", error.limit());
     text("pointer", error.pointer());
+    text("approvalId", error.approval());
     text("outcome", error.unknown_outcome().then_some("unknown"));
     text("traceId", Some(trace_id));
     if let Some(required) = error.required_capabilities() {

@@ -214,10 +214,12 @@ pub fn read(result: &Bytes) -> Result<Round, &'static str> {
     Ok(Round { asked, state })
 }
 
-/// A result that asks with another state in the place of its own.
+/// A result that asks with another state in the place of its own, or with one where it has none.
 pub fn with_state(result: &Bytes, state: &str) -> Option<ResultBody> {
     let doc = parse(result)?;
-    let old = doc.root().get(STATE)?;
+    let Some(old) = doc.root().get(STATE) else {
+        return Some(own(rewritten(doc.root(), &[], Some((STATE, state)))));
+    };
     let (start, end) = (old.offset(), old.offset() + old.raw().len());
     let mut raw = Vec::with_capacity(result.len() + state.len());
     raw.extend_from_slice(&result[..start]);
@@ -309,6 +311,12 @@ pub fn answers_to(method: Method, answer: &Bytes) -> bool {
         Method::ListRoots => has("roots", Kind::Array),
         _ => root.kind() == Kind::Object,
     }
+}
+
+/// `action` of an answer to an elicitation.
+pub fn action(answer: &Bytes) -> Option<String> {
+    let doc = parse(answer)?;
+    doc.root().get("action").and_then(Value::as_str).map(Into::into)
 }
 
 /// The response to a server's own request.

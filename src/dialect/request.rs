@@ -258,6 +258,10 @@ fn read_meta(params: Option<Value<'_>>) -> Result<Meta, Error> {
                 let text = text.ok_or_else(|| invalid("the idempotency key must be a string"))?;
                 read.idempotency_key = Some(text.into());
             }
+            name if name == meta::DRY_RUN.as_bytes() => {
+                let wrong = || invalid("`dev.hangu/dryRun` must be true or false");
+                read.dry_run = value.as_bool().ok_or_else(wrong)?;
+            }
             name if name == meta::CLIENT_CAPABILITIES.as_bytes() => {
                 read.capabilities = capabilities(value)
             }

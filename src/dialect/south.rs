@@ -72,7 +72,7 @@ pub fn renamed(mut ask: Ask, own: Box<str>) -> Ask {
 }
 
 /// `_meta` members that belong to one hop, or to the gateway, and never go on as they came.
-const OWN_META: [&str; 9] = [
+const OWN_META: [&str; 10] = [
     meta::PROTOCOL_VERSION,
     meta::CLIENT_CAPABILITIES,
     meta::CLIENT_INFO,
@@ -82,6 +82,7 @@ const OWN_META: [&str; 9] = [
     meta::TRACESTATE,
     meta::BAGGAGE,
     meta::IDEMPOTENCY_KEY,
+    meta::DRY_RUN,
 ];
 
 impl Outbound<'_> {

@@ -34,7 +34,7 @@ pub struct GuardConfig {
 const ALLOWED_METHODS: HeaderValue = HeaderValue::from_static("POST, GET, DELETE");
 const ALLOWED_HEADERS: HeaderValue = HeaderValue::from_static(
     "authorization, content-type, accept, mcp-protocol-version, mcp-session-id, mcp-method, \
-     mcp-name, last-event-id, x-api-key, sso-emp-id, idempotency-key, traceparent, tracestate",
+     mcp-name, last-event-id, x-api-key, sso-emp-id, idempotency-key, x-dry-run, traceparent, tracestate",
 );
 const EXPOSED_HEADERS: HeaderValue = HeaderValue::from_static(
     "Mcp-Session-Id, X-Trace-Id, RateLimit, RateLimit-Policy, Retry-After, Idempotency-Replayed, \

@@ -28,6 +28,7 @@ struct Inner {
     retry_after: Option<Duration>,
     limit: Option<Box<str>>,
     pointer: Option<Box<str>>,
+    approval: Option<Box<str>>,
     required: Option<Bytes>,
     unknown_outcome: bool,
     from_upstream: bool,
@@ -79,6 +80,7 @@ impl Error {
             retry_after: None,
             limit: None,
             pointer: None,
+            approval: None,
             required: None,
             unknown_outcome: false,
             from_upstream: false,
@@ -165,6 +167,12 @@ impl Error {
         self
     }
 
+    /// The request for approval that the call waits for, or that was refused.
+    pub fn with_approval(mut self, id: impl fmt::Display) -> Self {
+        self.0.approval = Some(id.to_string().into());
+        self
+    }
+
     /// What the client would have to declare, as one JSON object.
     pub fn with_required_capabilities(mut self, json: Bytes) -> Self {
         self.0.required = Some(json);
@@ -240,6 +248,10 @@ impl Error {
 
     pub fn pointer(&self) -> Option<&str> {
         self.0.pointer.as_deref()
+    }
+
+    pub fn approval(&self) -> Option<&str> {
+        self.0.approval.as_deref()
     }
 
     pub fn required_capabilities(&self) -> Option<&Bytes> {

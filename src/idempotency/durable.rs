@@ -261,6 +261,26 @@ impl Replays {
         durable.store.sweep(now_ms, Box::new(then));
     }
 
+    /// What has become of a call with the key, if there was one, and nothing is claimed: `None`
+    /// where this one would be run.
+    pub async fn look(self: &Arc<Self>, claim: Claim) -> Option<Begin> {
+        let now_ms = self.clock.now_ms();
+        if let Some(known) = self.known(claim, now_ms) {
+            return Some(known);
+        }
+        let durable = self.durable.as_ref()?;
+        let (told, answer) = oneshot::channel();
+        let then = Box::new(move |answer| drop(told.send(answer)));
+        durable.store.find(claim.scope.0, now_ms, then);
+        match timeout(self.settings.patience, answer).await {
+            Ok(Ok(Ok(found))) => match found.map(|held| self.judge(claim, held)) {
+                Some(Begin::Unknown) if claim.retry_safe => None,
+                found => found,
+            },
+            _ => Some(Begin::Down),
+        }
+    }
+
     /// As `begin`, with the store asked where it has to be.
     pub(super) async fn decide(self: &Arc<Self>, claim: Claim) -> Begin {
         match self.begin(claim) {

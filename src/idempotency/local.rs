@@ -219,7 +219,7 @@ impl Replays {
         }
     }
 
-    fn known(self: &Arc<Self>, claim: Claim, now_ms: u64) -> Option<Begin> {
+    pub(super) fn known(self: &Arc<Self>, claim: Claim, now_ms: u64) -> Option<Begin> {
         let record = self.records.get(&claim.scope)?;
         self.answer(&record, claim, now_ms)
     }

@@ -102,6 +102,9 @@ pub trait ReplayStore: Send + Sync + 'static {
     /// Takes a key, durably, or says what it is taken by. Of many who ask one gets it.
     fn claim(&self, record: NewRecord, then: Then<Claimed>);
 
+    /// The record of a scope, if it has not expired.
+    fn find(&self, scope: [u8; 32], now_ms: u64, then: Then<Option<Held>>);
+
     fn settle(&self, settlement: Settlement, then: Then<()>);
 
     /// Forgets what has expired.

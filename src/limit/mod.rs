@@ -168,6 +168,17 @@ impl Limiter {
         }
     }
 
+    /// Whether the call would be let in, or at least into the queue; nothing is charged.
+    pub fn look(&self, subject: &Subject<'_>) -> Result<(), Exceeded> {
+        let desks = self.desks(subject)?;
+        self.charge(&self.counted(subject), || {
+            slots::look(&desks)?;
+            // Nothing to give: then nothing is charged.
+            Ok(None::<()>)
+        })
+        .map(drop)
+    }
+
     /// Takes the slots, in the queue of each if it must, and charges the rates: a call that gets
     /// no slot has used up nothing, and one that a rate would refuse does not queue.
     pub async fn enter(&self, subject: &Subject<'_>) -> Result<Entry, Exceeded> {

@@ -133,6 +133,17 @@ impl SlotGuard {
     }
 }
 
+/// Whether there is a slot of each, or a place in the line for one.
+pub(super) fn look(desks: &Desks<'_>) -> Result<(), Exceeded> {
+    for (limit, desk) in desks {
+        let queued = desk.queued.load(Ordering::Relaxed);
+        if desk.free.available_permits() == 0 && queued >= limit.queue {
+            return Err(limit.exceeded());
+        }
+    }
+    Ok(())
+}
+
 // === impl Desk ===
 
 impl Desk {

@@ -67,6 +67,7 @@ pub mod header {
     pub const EMPLOYEE: HeaderName = HeaderName::from_static("sso-emp-id");
     pub const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
     pub const IDEMPOTENCY_REPLAYED: HeaderName = HeaderName::from_static("idempotency-replayed");
+    pub const DRY_RUN: HeaderName = HeaderName::from_static("x-dry-run");
     pub const TRACE_ID: HeaderName = HeaderName::from_static("x-trace-id");
     pub const CALL_SOURCE: HeaderName = HeaderName::from_static("x-call-source");
     pub const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
@@ -89,6 +90,7 @@ pub mod meta {
     pub const TRACESTATE: &str = "tracestate";
     pub const BAGGAGE: &str = "baggage";
     pub const IDEMPOTENCY_KEY: &str = "dev.hangu/idempotencyKey";
+    pub const DRY_RUN: &str = "dev.hangu/dryRun";
     pub const REPLAYED: &str = "dev.hangu/replayed";
     pub const ERROR: &str = "dev.hangu/error";
     /// Upstreams that are missing from a listing of the aggregate.

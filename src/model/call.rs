@@ -69,6 +69,8 @@ pub struct Meta {
     /// The JSON token as the client wrote it.
     pub progress_token: Option<Bytes>,
     pub idempotency_key: Option<Box<str>>,
+    /// Only what would happen is asked, here or in the header X-Dry-Run.
+    pub dry_run: bool,
     pub traceparent: Option<Box<str>>,
     pub tracestate: Option<Box<str>>,
     /// What the client declares on this request; only 2026-07-28 does.

@@ -65,6 +65,8 @@ pub enum Outcome {
     Cancelled,
     CallerError,
     Denied,
+    /// It waits for somebody's yes.
+    ApprovalPending,
     Throttled,
     QuotaExhausted,
     Conflict,
@@ -81,6 +83,7 @@ impl Outcome {
             Outcome::Cancelled => "cancelled",
             Outcome::CallerError => "caller_error",
             Outcome::Denied => "denied",
+            Outcome::ApprovalPending => "approval_pending",
             Outcome::Throttled => "throttled",
             Outcome::QuotaExhausted => "quota_exhausted",
             Outcome::Conflict => "conflict",
@@ -105,9 +108,8 @@ impl Outcome {
             Code::RateLimited => Outcome::Throttled,
             Code::QuotaExhausted => Outcome::QuotaExhausted,
             Code::Conflict => Outcome::Conflict,
-            Code::PermissionDenied | Code::ApprovalRequired | Code::UnsafeActionBlocked => {
-                Outcome::Denied
-            }
+            Code::PermissionDenied | Code::UnsafeActionBlocked => Outcome::Denied,
+            Code::ApprovalRequired => Outcome::ApprovalPending,
             // A hidden tool answers like an unknown one, but the record knows better.
             Code::NotFound | Code::InvalidArgs if error.reason().is_some() => Outcome::Denied,
             Code::InvalidArgs
@@ -181,6 +183,16 @@ impl LimitKind {
 pub struct LimitHit {
     pub id: Arc<str>,
     pub kind: LimitKind,
+}
+
+/// What became of the asking, where a call had to be approved or confirmed first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ApprovalFact {
+    /// Of the request for approval; none where the client alone was asked.
+    pub id: Option<u128>,
+    /// `waiting`, `granted`, `refused`, `confirming`, `confirmed`, `declined`, `cancelled`,
+    /// `unanswered`.
+    pub state: &'static str,
 }
 
 /// The HTTP request around an exchange.
@@ -266,6 +278,9 @@ pub struct Facts {
     /// Limits that refused the call.
     pub limits: SmallVec<[LimitHit; 1]>,
     pub idempotency: Option<&'static str>,
+    pub approval: Option<ApprovalFact>,
+    /// Only what would happen was asked.
+    pub dry_run: bool,
     pub outcome: Option<Outcome>,
     pub code: Option<Code>,
     /// `error.type` of the server span.

@@ -186,9 +186,15 @@ impl Permit {
         }
     }
 
-    /// The rules whose approval this permit was made for; see [`Pending::held`].
+    /// The rules that still ask; see [`Pending::held`].
     pub fn asks(&self) -> &[Arc<Rule>] {
         &self.asks
+    }
+
+    /// The same permit, for whoever saw to it that every rule that asked is satisfied.
+    #[must_use]
+    pub fn satisfied(self) -> Self {
+        Self { asks: Box::default(), ..self }
     }
 }
 

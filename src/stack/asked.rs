@@ -55,6 +55,10 @@ impl Asked {
         Self { limits, open: DashMap::new(), calls: AtomicUsize::new(0), each: DashMap::new() }
     }
 
+    pub fn limits(&self) -> &QuestionLimits {
+        &self.limits
+    }
+
     /// Opens so many questions of one call at once; they close with what this returns.
     ///
     /// # Errors

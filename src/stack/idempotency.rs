@@ -87,15 +87,43 @@ where
         let clone = self.inner.clone();
         let inner = mem::replace(&mut self.inner, clone);
         let replays = self.replays.clone();
+        if permitted.trial.is_some() {
+            return Either::Right(Either::Right(Box::pin(tried(inner, replays, claim, permitted))));
+        }
         Either::Right(Either::Right(Box::pin(once(inner, replays, claim, permitted))))
     }
+}
+
+/// Looks what would become of a call, and claims nothing.
+async fn tried<S>(
+    mut inner: S,
+    replays: Arc<Replays>,
+    claim: Claim,
+    mut permitted: Permitted,
+) -> Result<Reply, Error>
+where
+    S: Service<Permitted, Response = Reply, Error = Error>,
+{
+    let waiting = tokio::time::Instant::now();
+    let known = replays.look(claim).await;
+    permitted.call.exchange.facts().waited += waiting.elapsed();
+    let word = match known {
+        None => "new",
+        Some(Begin::Replay(stored)) if stored.answer().is_some() => "replayed",
+        Some(Begin::Replay(stored)) => return replay(&stored),
+        Some(taken) => return Err(in_the_way(&taken, &replays, &permitted.call.exchange)),
+    };
+    if let Some(trial) = &mut permitted.trial {
+        trial.idempotency = Some(word);
+    }
+    inner.call(permitted).await
 }
 
 async fn once<S>(
     mut inner: S,
     replays: Arc<Replays>,
     claim: Claim,
-    permitted: Permitted,
+    mut permitted: Permitted,
 ) -> Result<Reply, Error>
 where
     S: Service<Permitted, Response = Reply, Error = Error>,
@@ -116,46 +144,59 @@ where
     match begin {
         Begin::Run(lease) => {
             note("stored");
-            // From here on bytes may leave at any moment: a call that is dropped is in doubt.
-            lease.sent_mark().store(true, Ordering::Relaxed);
+            // From here on bytes may leave at any moment: a call that is dropped is in doubt. One
+            // that somebody is asked about first may take its time.
+            if permitted.permit.asks().is_empty() {
+                lease.sent_mark().store(true, Ordering::Relaxed);
+            } else {
+                permitted.leaving = Some(lease.sent_mark());
+            }
             run(&mut inner, lease, permitted).await
         }
         Begin::Replay(stored) => {
             note("replayed");
             replay(&stored)
         }
+        taken => Err(in_the_way(&taken, &replays, &exchange)),
+    }
+}
+
+/// Why a call with a key is not made.
+fn in_the_way(taken: &Begin, replays: &Replays, exchange: &Exchange) -> Error {
+    let note = |word| exchange.facts().idempotency = Some(word);
+    match taken {
         Begin::Conflict => {
             note("mismatch");
-            Err(Error::new(
+            Error::new(
                 Code::Conflict,
                 "this idempotency key was used for the same tool with other arguments",
             )
             .with_reason("idempotency_mismatch")
-            .with_advice(false, Next::RepairArgs))
+            .with_advice(false, Next::RepairArgs)
         }
         Begin::InFlight(_) => {
             note("in_flight");
-            Err(Error::new(Code::Conflict, "a call with this idempotency key is still running")
+            Error::new(Code::Conflict, "a call with this idempotency key is still running")
                 .with_reason("idempotency_in_flight")
                 .with_advice(true, Next::Wait)
-                .with_retry_after(replays.wait().max(Duration::from_millis(1))))
+                .with_retry_after(replays.wait().max(Duration::from_millis(1)))
         }
         Begin::Unknown => {
             note("unknown");
-            Err(in_doubt())
+            in_doubt()
         }
         Begin::Full => {
             note("full");
-            Err(Error::new(
+            Error::new(
                 Code::RateLimited,
                 "the gateway holds as many idempotency keys as it may and forgets none early",
             )
             .with_limit("idempotency")
             .with_reason("idempotency_full")
-            .with_retry_after(Duration::from_secs(60)))
+            .with_retry_after(Duration::from_secs(60))
         }
-        // Asked before the match; whether the key is free is not known in either case.
-        Begin::Down | Begin::Ask(_) => Err(store_unavailable()),
+        // Whether the key is free is not known.
+        _ => store_unavailable(),
     }
 }
 

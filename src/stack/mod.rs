@@ -15,12 +15,14 @@ use tower::{Layer, Service};
 
 pub mod answer;
 pub mod api_key;
+pub mod approval;
 pub mod asked;
 pub mod audit;
 pub mod challenge;
 pub mod client_sessions;
 pub mod continuation;
 pub mod credential;
+pub mod dry_run;
 pub mod idempotency;
 pub mod listen;
 pub mod naming;
@@ -42,12 +44,14 @@ pub mod validate;
 
 use self::{
     api_key::ApiKeyLayer,
+    approval::ApprovalLayer,
     asked::Asked,
     audit::AuditLayer,
     challenge::Challenges,
     client_sessions::ClientStates,
     continuation::ContinuationLayer,
     credential::CredentialLayer,
+    dry_run::DryRunLayer,
     idempotency::IdempotencyLayer,
     listen::ListenLayer,
     naming::NamingLayer,
@@ -71,7 +75,7 @@ use self::{
     validate::ValidateLayer,
 };
 use crate::{
-    approval::Approvals,
+    approval::{Approvals, ArgumentSeal},
     audit::{Audit, Keys},
     body::{Body, BoxError},
     clock::Clock,
@@ -111,6 +115,12 @@ pub struct Engines {
     pub worlds: Arc<Worlds>,
     pub upstreams: Upstreams,
     pub replays: Arc<Replays>,
+    /// Calls that wait for somebody's yes.
+    pub approvals: Arc<Approvals>,
+    /// Seals their arguments for those who decide.
+    pub argument_seal: Arc<ArgumentSeal>,
+    /// The longest arguments that are kept for them, in bytes.
+    pub max_arguments: usize,
     pub audit: Arc<Audit>,
     pub keys: Arc<Keys>,
     /// Of the gateway, towards servers.
@@ -172,6 +182,19 @@ where
         .layer(stack);
     // The last thing before a call leaves: its intent is on disk.
     let stack = AuditLayer::new(e.audit.clone()).layer(stack);
+    // What is only tried ends here: all checks are above, and nothing has been written.
+    let stack = DryRunLayer.layer(stack);
+    // Nobody is asked about a replay, and nobody twice about what is charged or refused anyway.
+    let stack = ApprovalLayer {
+        approvals: e.approvals.clone(),
+        seal: e.argument_seal.clone(),
+        keys: e.keys.clone(),
+        audit: e.audit.clone(),
+        states: e.states.clone(),
+        asked: e.asked.clone(),
+        max_arguments: e.max_arguments,
+    }
+    .layer(stack);
     // A replay ends here: it reaches no upstream and leaves no second intent.
     let stack = IdempotencyLayer::new(e.replays.clone(), e.keys.clone()).layer(stack);
     // Replays are charged too, or a key would be a way around the limits.

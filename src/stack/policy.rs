@@ -33,7 +33,7 @@ use crate::{
         reply::Reply,
         server::UpstreamName,
     },
-    policy::{Approvers, ItemIndex, Pending, Permit, Reason, Refusal, View},
+    policy::{ItemIndex, Pending, Permit, Reason, Refusal, View},
     registry::{Listing, Tool},
 };
 
@@ -218,7 +218,12 @@ fn decide(
         let message = format!("there is no upstream `{name}`");
         return Err(Error::http(Code::NotFound, 404, message));
     }
-    call.exchange.facts().policy_revision = Some(world.rules.revision().clone());
+    {
+        let mut facts = call.exchange.facts();
+        facts.policy_revision = Some(world.rules.revision().clone());
+        facts.dry_run = call.meta.dry_run;
+    }
+    not_to_be_tried(&call)?;
     let asked = match &call.request {
         Request::CallTool(asked) => asked,
         Request::Ask(asked) if matches!(asked.target, Target::Task(_)) => {
@@ -230,7 +235,7 @@ fn decide(
             let permit = view.permit_listing();
             unlisted(&call, &world)?;
             let (tool, asked) = (None, None);
-            return Ok(Permitted { call, permit, world, tool, asked, idempotency_key: None });
+            return Ok(Permitted::new(call, permit, world, tool, asked));
         }
     };
     employee_named(&call)?;
@@ -246,12 +251,30 @@ fn decide(
     if let Some(shadow) = shadow {
         call.exchange.facts().shadow = Some((shadow.kind, shadow.reason.as_str()));
     }
-    match decided {
-        Ok(permit) => {
-            let tool = Some(tool);
-            Ok(Permitted { call, permit, world, tool, asked: None, idempotency_key: None })
-        }
+    match held(decided) {
+        Ok(permit) => Ok(Permitted::new(call, permit, world, Some(tool), None)),
         Err(refusal) => Err(refused(&refusal, || unknown_tool(&asked.name))),
+    }
+}
+
+/// What waits for somebody's yes goes on, with a permit that says who asks: `approval` sees to
+/// it, and `route` lets nothing by that still asks.
+fn held(decided: Result<Permit, Refusal>) -> Result<Permit, Refusal> {
+    match decided {
+        Err(Refusal { pending: Some(pending), .. }) => Ok(pending.held()),
+        decided => decided,
+    }
+}
+
+/// Only of a tool call it can be said what would happen without anybody being asked.
+fn not_to_be_tried(call: &Call) -> Result<(), Error> {
+    match &call.request {
+        Request::Ask(ask) if call.meta.dry_run => {
+            let method = ask.method.as_str();
+            let message = format!("a dry run is made of tools/call alone, not of {method}");
+            Err(Error::new(Code::InvalidArgs, message).with_reason("dry_run"))
+        }
+        _ => Ok(()),
     }
 }
 
@@ -291,19 +314,10 @@ fn refused(refusal: &Refusal, unknown: impl FnOnce() -> Error) -> Error {
                            look at it first";
             Error::new(Code::UnsafeActionBlocked, message)
         }
-        DecisionKind::Deny => {
+        // One that waits for approval is no refusal; see `held`.
+        DecisionKind::Deny | DecisionKind::RequireApproval => {
             let usual = "policy does not allow this call with these arguments";
             Error::new(Code::PermissionDenied, say.unwrap_or(usual).to_owned())
-        }
-        DecisionKind::RequireApproval => {
-            let usual = "this call needs the approval of another person first";
-            let usual = match refusal.rule.as_ref().and_then(|rule| rule.approval.as_ref()) {
-                Some(approval) if approval.by == Approvers::Requester => {
-                    "this call needs to be confirmed by the person it is made for"
-                }
-                _ => usual,
-            };
-            Error::new(Code::ApprovalRequired, say.unwrap_or(usual).to_owned())
         }
     };
     error.with_reason(refusal.reason.as_str())

@@ -125,6 +125,14 @@ where
     }
 
     fn call(&mut self, permitted: Permitted) -> Self::Future {
+        if permitted.trial.is_some() {
+            return match permitted.world.limiter.look(&subject(&permitted)) {
+                Ok(()) => Either::Right(Either::Left(Charged::none(self.inner.call(permitted)))),
+                Err(exceeded) => {
+                    Either::Left(ready(Err(refused(&permitted.call.exchange, &exceeded))))
+                }
+            };
+        }
         // A stream of notices is idle nearly all of its time and has caps of its own.
         let lasts = !matches!(permitted.call.request, Request::Listen(_));
         match permitted.world.limiter.try_enter(&subject(&permitted)) {
@@ -227,6 +235,10 @@ pin_project! {
 impl<F> Charged<F> {
     fn new(entry: Entry, lasts: bool, again: Option<Box<Again>>, inner: F) -> Self {
         Self { inner, entry: Some(entry), lasts, again }
+    }
+
+    fn none(inner: F) -> Self {
+        Self { inner, entry: None, lasts: false, again: None }
     }
 }
 

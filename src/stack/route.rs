@@ -88,7 +88,11 @@ where
 impl<S> Router<S> {
     fn route(&self, permitted: Permitted) -> Result<Routed, Error> {
         let lost = || Error::new(Code::Internal, "the call lost what it is about on the way");
-        let Permitted { call, permit, tool, asked, idempotency_key, .. } = permitted;
+        let Permitted { call, permit, tool, asked, idempotency_key, trial, .. } = permitted;
+        if trial.is_some() {
+            let message = "nobody here tells what a dry run would come to, so nothing was sent";
+            return Err(Error::new(Code::InvalidArgs, message).with_reason("dry_run"));
+        }
         let owner = match (&tool, &asked) {
             (Some(tool), _) => tool.upstream_index,
             (None, Some(asked)) => asked.upstream_index,
@@ -96,6 +100,10 @@ impl<S> Router<S> {
         };
         let upstream = self.layer.upstreams.get(owner).ok_or_else(lost)?.clone();
         let policy = permit.policy().ok_or_else(lost)?;
+        if !permit.asks().is_empty() {
+            let message = "this call needs approval, and nobody here asks for it";
+            return Err(Error::new(Code::ApprovalRequired, message));
+        }
         let timeout = policy.timeout.unwrap_or(upstream.timeout);
         let max_time = policy.max_time.unwrap_or(upstream.max_time);
         let key = idempotency_key.is_some();

@@ -185,6 +185,30 @@ pub struct Permitted {
     /// The key that makes the call happen once, if it has one: where it is an argument that only
     /// the gateway knows, set by `validate`, which takes it out; else by `idempotency`.
     pub idempotency_key: Option<Box<str>>,
+    /// To be set before a byte of the call can leave; `None` where that is of no matter, or done.
+    pub leaving: Option<Arc<AtomicBool>>,
+    /// Nothing is to leave: what would happen is gathered here, and told by `dry_run`.
+    pub trial: Option<Box<Trial>>,
+}
+
+/// What a dry run has found out so far.
+#[derive(Debug, Default)]
+pub struct Trial {
+    /// `new` or `replayed`, of a call with an idempotency key.
+    pub idempotency: Option<&'static str>,
+    pub approval: Option<TrialApproval>,
+}
+
+/// How a call stands that a rule asks about.
+#[derive(Debug)]
+pub struct TrialApproval {
+    /// `needed`, `waiting`, `approved` or `refused` by others; `confirmation` where only the
+    /// client is asked.
+    pub state: &'static str,
+    /// Of the request, if there is one.
+    pub id: Option<Box<str>>,
+    /// The client is asked, too.
+    pub confirm: bool,
 }
 
 /// Whether the gateway publishes an argument for the idempotency key: the tool is not called
@@ -196,6 +220,19 @@ pub fn publishes_key(tool: &Tool, policy: &ItemPolicy) -> bool {
 }
 
 impl Permitted {
+    /// A call that policy has just decided on.
+    pub fn new(
+        call: Call,
+        permit: Permit,
+        world: Arc<World>,
+        tool: Option<Arc<Tool>>,
+        asked: Option<Asked>,
+    ) -> Self {
+        let trial = call.meta.dry_run.then(Box::default);
+        let (idempotency_key, leaving) = (None, None);
+        Self { call, permit, world, tool, asked, idempotency_key, leaving, trial }
+    }
+
     /// What the call may do at worst; the worst there is where nobody has said.
     pub fn risk(&self) -> Risk {
         self.permit.policy().map_or(Risk::WriteHigh, |policy| policy.risk)

@@ -90,7 +90,8 @@ where
         }
         match check(&mut permitted, &self.keys) {
             Ok(()) => {
-                let digest = permitted.tool.is_some().then(|| {
+                // What a dry run answers is no result.
+                let digest = (permitted.tool.is_some() && permitted.trial.is_none()).then(|| {
                     let call = &permitted.call;
                     (self.keys.clone(), call.caller.tenant.clone(), call.exchange.clone())
                 });

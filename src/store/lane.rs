@@ -165,8 +165,8 @@ impl Health {
             tracing::error!(
                 store.kind = self.kind,
                 error = %why,
-                "The store cannot be written: calls with an idempotency key are refused until it \
-                 can"
+                "The store cannot be written: calls with an idempotency key, and those that need \
+                 approval, are refused until it can"
             );
         }
     }

@@ -23,6 +23,11 @@ const MIGRATIONS: &[Migration] = &[
         sqlite: include_str!("migrations/0002_credentials.sqlite.sql"),
         postgres: include_str!("migrations/0002_credentials.postgres.sql"),
     },
+    Migration {
+        name: "approvals",
+        sqlite: include_str!("migrations/0003_approvals.sqlite.sql"),
+        postgres: include_str!("migrations/0003_approvals.postgres.sql"),
+    },
 ];
 
 const LIST: &str = "CREATE TABLE IF NOT EXISTS hangu_migration (

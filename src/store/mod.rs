@@ -8,6 +8,7 @@
 //! It decides nothing about calls. An engine says what it needs; what a lost database means for a
 //! call is said there and in the layers.
 
+mod approvals;
 mod credentials;
 mod lane;
 mod migrations;
@@ -15,6 +16,8 @@ mod postgres;
 mod replays;
 mod sqlite;
 
+#[cfg(test)]
+mod approval_suite;
 #[cfg(test)]
 mod credential_suite;
 #[cfg(test)]
@@ -36,11 +39,13 @@ use tokio::sync::{mpsc as queue, watch};
 
 pub use self::lane::Health;
 use self::{
+    approvals::ApprovalSql,
     credentials::CredentialSql,
     lane::{Backend, Job, Lane, Task},
     replays::ReplaySql,
 };
 use crate::{
+    approval::store::ApprovalStore,
     clock::Clock,
     credential::store::CredentialStore,
     idempotency::{Usage, store::ReplayStore},
@@ -93,6 +98,7 @@ pub struct Opened {
     pub credentials: Arc<dyn CredentialStore>,
     /// What of them is kept already.
     pub usage: Usage,
+    pub approvals: Arc<dyn ApprovalStore>,
 }
 
 /// The thread of an open store.
@@ -126,7 +132,7 @@ impl Store {
 
     fn start<B: Backend>(backend: B, lanes: usize, clock: &Clock) -> Result<Opened, OpenError>
     where
-        B::Conn: ReplaySql + CredentialSql,
+        B::Conn: ReplaySql + ApprovalSql + CredentialSql,
     {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
@@ -158,10 +164,10 @@ impl Store {
         let thread = thread.map_err(OpenError::Thread)?;
         let gone = || OpenError::Thread(std::io::Error::other("it ended"));
         let usage = opened.recv().map_err(|_| gone())??;
-        let handle = Handle::<B> { lanes: senders.into(), health: health.clone(), owner };
+        let handle = Arc::new(Handle::<B> { lanes: senders.into(), health: health.clone(), owner });
         let store = Store { health, stop, thread: Some(thread) };
-        let credentials = Arc::new(handle.clone());
-        Ok(Opened { store, replays: Arc::new(handle), credentials, usage })
+        let (replays, approvals) = (handle.clone(), handle.clone());
+        Ok(Opened { store, replays, approvals, credentials: handle, usage })
     }
 
     /// What to ask whether it can be used.

@@ -3,7 +3,9 @@
 //! The statements are the same for both databases; only the types of their connections differ,
 //! for which a macro writes them twice.
 
-use sqlx::{Executor, PgConnection, Postgres, Row, Sqlite, SqliteConnection};
+use sqlx::{
+    ColumnIndex, Decode, Executor, PgConnection, Postgres, Row, Sqlite, SqliteConnection, Type,
+};
 
 use super::{Fault, Handle, lane::Backend};
 use crate::{
@@ -42,6 +44,11 @@ RETURNING token";
 
 const FIND: &str = "SELECT key_id, fingerprint, state, lease_ms, body FROM replay WHERE scope = $1";
 
+/// One that has not expired.
+const LIVE: &str = "
+SELECT key_id, fingerprint, state, lease_ms, body FROM replay
+WHERE scope = $1 AND (expires_ms > $2 OR (state = 0 AND lease_ms > $2))";
+
 const FREE: &str = "DELETE FROM replay WHERE scope = $1 AND token = $2";
 
 const SETTLE: &str = "
@@ -66,6 +73,8 @@ const ORPHAN: &str = "UPDATE replay SET state = 2, lease_ms = 0 WHERE state = 0 
 /// The statements over a connection.
 pub(super) trait ReplaySql {
     async fn claim(&mut self, new: &NewRecord, owner: &[u8]) -> Result<Claimed, sqlx::Error>;
+
+    async fn look(&mut self, scope: &[u8; 32], now_ms: u64) -> Result<Option<Held>, sqlx::Error>;
 
     /// Whether there was a record of that claim.
     async fn settle(&mut self, end: &Settlement) -> Result<bool, sqlx::Error>;
@@ -118,17 +127,20 @@ macro_rules! statements {
                     }
                     let find = sqlx::query::<$database>(FIND).bind(&new.scope[..]);
                     if let Some(row) = self.fetch_optional(find).await? {
-                        let state: i64 = row.try_get(2)?;
-                        let lease_ms: i64 = row.try_get(3)?;
-                        let body: Option<Vec<u8>> = row.try_get(4)?;
-                        let running = lease_ms > signed(new.now_ms);
-                        return Ok(Claimed::Held(Held {
-                            fingerprint: fingerprint(row.try_get(0)?, row.try_get(1)?)?,
-                            state: held(state, running, body),
-                        }));
+                        return found(&row, new.now_ms).map(Claimed::Held);
                     }
                 }
                 Err(sqlx::Error::RowNotFound)
+            }
+
+            async fn look(
+                &mut self,
+                scope: &[u8; 32],
+                now_ms: u64,
+            ) -> Result<Option<Held>, sqlx::Error> {
+                let look = sqlx::query::<$database>(LIVE).bind(&scope[..]).bind(signed(now_ms));
+                let row = self.fetch_optional(look).await?;
+                row.map(|row| found(&row, now_ms)).transpose()
             }
 
             async fn settle(&mut self, settlement: &Settlement) -> Result<bool, sqlx::Error> {
@@ -208,6 +220,23 @@ fn usage(keys: usize, bytes: i64) -> Usage {
     Usage { keys, bytes: u64::try_from(bytes).unwrap_or(0) }
 }
 
+/// What a row says that is there.
+fn found<'r, R>(row: &'r R, now_ms: u64) -> Result<Held, sqlx::Error>
+where
+    R: Row,
+    usize: ColumnIndex<R>,
+    i64: Decode<'r, R::Database> + Type<R::Database>,
+    Vec<u8>: Decode<'r, R::Database> + Type<R::Database>,
+{
+    let (state, lease_ms): (i64, i64) = (row.try_get(2)?, row.try_get(3)?);
+    let body: Option<Vec<u8>> = row.try_get(4)?;
+    let running = lease_ms > signed(now_ms);
+    Ok(Held {
+        fingerprint: fingerprint(row.try_get(0)?, row.try_get(1)?)?,
+        state: held(state, running, body),
+    })
+}
+
 fn fingerprint(key: i64, digest: Vec<u8>) -> Result<KeyedDigest, sqlx::Error> {
     let broken = || sqlx::Error::Decode("a record's fingerprint is none".into());
     Ok(KeyedDigest {
@@ -246,6 +275,11 @@ where
             let changed = claimed == Claimed::Taken;
             Ok((claimed, changed))
         };
+        self.submit(&scope, work, |result| then(result.map_err(Into::into)));
+    }
+
+    fn find(&self, scope: [u8; 32], now_ms: u64, then: Then<Option<Held>>) {
+        let work = async move |conn: &mut B::Conn| Ok((conn.look(&scope, now_ms).await?, false));
         self.submit(&scope, work, |result| then(result.map_err(Into::into)));
     }
 

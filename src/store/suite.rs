@@ -63,7 +63,7 @@ pub(super) fn settings() -> Settings {
 }
 
 impl Process {
-    fn claim(&self, key: &str, arguments: u8) -> Claim {
+    pub fn claim(&self, key: &str, arguments: u8) -> Claim {
         let (tenant, caller) = (TenantId::new("acme"), CallerId::new("gate"));
         let key = ReplayKey::parse(key).unwrap();
         let scope =

@@ -7,7 +7,7 @@ use sqlx::{Connection, Executor, PgConnection, Row, SqliteConnection};
 use tokio::time::Instant;
 
 use super::{
-    Address, OpenError, Store,
+    Address, OpenError, Store, approval_suite,
     suite::{self, Place, result, settings},
 };
 use crate::clock::Clock;
@@ -90,12 +90,60 @@ contract!(credentials_in_postgres, postgres, credential_suite: an_owner_has_one_
     nobody_finds_another_s, what_is_sealed_under_which_key_is_counted,
     one_that_changed_meanwhile_is_not_rewrapped, what_was_kept_is_there_after_a_restart);
 
+macro_rules! approvals_contract {
+    ($module:ident, $store:ident: $($test:ident),+) => {
+        mod $module {
+            $(#[test]
+            fn $test() {
+                if let Some(place) = super::$store() {
+                    super::block_on(super::approval_suite::$test(place));
+                }
+            })+
+        }
+    };
+}
+
+approvals_contract!(approvals_in_memory, memory: of_many_who_ask_at_once_one_asks_and_one_runs,
+    what_is_kept_is_what_was_said, a_grant_is_used_when_it_is_meant_to_be, a_token_is_good_once,
+    what_waits_is_bounded, what_nobody_decides_expires_once_and_is_forgotten);
+
+approvals_contract!(approvals_in_sqlite, sqlite: of_many_who_ask_at_once_one_asks_and_one_runs,
+    what_is_kept_is_what_was_said, a_grant_is_used_when_it_is_meant_to_be, a_token_is_good_once,
+    what_waits_is_bounded, what_nobody_decides_expires_once_and_is_forgotten,
+    a_restart_keeps_requests);
+
+approvals_contract!(approvals_in_postgres, postgres: of_many_who_ask_at_once_one_asks_and_one_runs,
+    what_is_kept_is_what_was_said, a_grant_is_used_when_it_is_meant_to_be, a_token_is_good_once,
+    what_waits_is_bounded, what_nobody_decides_expires_once_and_is_forgotten,
+    a_restart_keeps_requests);
+
 #[test]
 fn every_store_does_what_the_model_does() {
     suite::it_does_what_the_model_does(&memory().unwrap(), 1, 500);
     suite::it_does_what_the_model_does(&sqlite().unwrap(), 2, 60);
     if let Some(place) = postgres() {
         suite::it_does_what_the_model_does(&place, 2, 60);
+    }
+}
+
+#[test]
+fn looking_at_a_key_takes_nothing() {
+    for place in [memory(), sqlite(), postgres()].into_iter().flatten() {
+        let (process, other) = (place.start(), place.start());
+        let asks = if place.address.is_some() { &other } else { &process };
+        let look = |arguments| async move {
+            let found = asks.replays.look(asks.claim("k1", arguments)).await;
+            found.map_or("new".to_owned(), |begin| suite::said(&begin))
+        };
+        block_on(async {
+            assert_eq!(look(1).await, "new");
+            let lease = process.run("k1").await;
+            assert_eq!((look(1).await, look(2).await), ("in flight".into(), "conflict".into()));
+            assert!(lease.finish(&result("{}")).wait().await);
+            assert_eq!((look(1).await, look(2).await), ("result {}".into(), "conflict".into()));
+            place.clock.advance(settings().keep);
+            assert_eq!(look(2).await, "new");
+        });
     }
 }
 

@@ -89,6 +89,13 @@ impl Metrics {
             "Notices of approvals to the webhook.",
             &self.approval_notices,
         );
+        page.counters(
+            metric::APPROVAL_REQUESTS,
+            "Requests for approval that ended.",
+            &self.approvals,
+        );
+        let help = "Time that a request for approval waited.";
+        page.histograms(metric::APPROVAL_WAIT_DURATION, help, &self.approval_wait);
         page.gauges(metric::UPSTREAM_UP, "Whether an upstream answers.", &self.upstream_up);
         let help = "Calls that could be sent again, and what became of that.";
         page.counters(metric::UPSTREAM_RETRIES, help, &self.retries);

@@ -44,6 +44,8 @@ pub struct Metrics {
     pub(super) decisions: Family<OwnedDecided, Counter>,
     pub(super) limit_rejections: Family<Plain<3, LimitLabels>, Counter>,
     pub(super) idempotency: Family<Plain<1, IdempotencyLabels>, Counter>,
+    pub(super) approvals: Family<Plain<1, ApprovalLabels>, Counter>,
+    pub(super) approval_wait: Family<Plain<1, ApprovalLabels>, Histogram>,
     pub(super) upstream_up: Family<Plain<1, UpstreamLabels>, Gauge>,
     pub(super) retries: Family<Plain<2, RetryLabels>, Counter>,
     pub(super) breaker: Family<Plain<1, UpstreamLabels>, Gauge>,
@@ -135,6 +137,7 @@ macro_rules! labels {
 labels! {
     LimitLabels = [LIMIT_NAME, LIMIT_KIND, TENANT];
     IdempotencyLabels = [IDEMPOTENCY];
+    ApprovalLabels = [APPROVAL_STATE];
     ReloadLabels = [RELOAD_RESULT];
     SessionLabels = [
         MCP_PROTOCOL_VERSION,
@@ -168,6 +171,8 @@ impl Metrics {
             decisions: Family::new(Counter::default),
             limit_rejections: Family::new(Counter::default),
             idempotency: Family::new(Counter::default),
+            approvals: Family::new(Counter::default),
+            approval_wait: Family::new(|| Histogram::new(OPERATION)),
             upstream_up: Family::new(Gauge::default),
             retries: Family::new(Counter::default),
             breaker: Family::new(Gauge::default),
@@ -301,6 +306,12 @@ impl Metrics {
         self.breaker.retain(|labels, _| is_configured(labels.first()));
         // A stream of one that has gone may still be read.
         self.streams.retain(|labels, open| is_configured(labels.first()) || open.value() != 0);
+    }
+
+    /// A request for approval has ended: `granted`, `refused` or `expired`.
+    pub fn approval_ended(&self, state: &'static str, waited: Duration) {
+        self.approvals.with([state], |series| series.add(1));
+        self.approval_wait.with([state], |series| series.observe(waited, None));
     }
 
     /// Counts an attempt to load the policy anew.

@@ -38,6 +38,7 @@ pub mod attribute {
     pub const SERVICE_NAME: &str = "service.name";
     pub const SERVICE_VERSION: &str = "service.version";
 
+    pub const APPROVAL_STATE: &str = "hangu.approval.state";
     pub const ARGS_HASH: &str = "hangu.args.hash";
     pub const ATTEMPT: &str = "hangu.attempt";
     pub const AUDIT_ID: &str = "hangu.audit.id";
@@ -71,6 +72,8 @@ pub mod attribute {
 /// Instruments. On `/metrics` dots are underscores, and the unit's suffix follows.
 pub mod metric {
     pub const APPROVAL_NOTICES: &str = "hangu.approval.notices";
+    pub const APPROVAL_REQUESTS: &str = "hangu.approval.requests";
+    pub const APPROVAL_WAIT_DURATION: &str = "hangu.approval.wait.duration";
     pub const AUDIT_QUEUE_DEPTH: &str = "hangu.audit.queue.depth";
     pub const AUDIT_RECORDS: &str = "hangu.audit.records";
     pub const AUDIT_WRITE_DURATION: &str = "hangu.audit.write.duration";

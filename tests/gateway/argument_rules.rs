@@ -43,7 +43,7 @@ fn arguments_decide_a_call_of_a_tool_that_is_listed_all_the_same() {
                 "approval_required",
                 "require_approval",
                 "much",
-                "this call needs the approval of another person first",
+                "This call needs the approval of another person.",
             ),
         ] {
             let answer = client.call("echo", arguments.clone());
@@ -52,7 +52,8 @@ fn arguments_decide_a_call_of_a_tool_that_is_listed_all_the_same() {
             let record = gateway.record_of(&answer);
             assert_eq!(record["decision"], decision, "{record:#}");
             assert_eq!(record["rules"], json!([rule]), "{record:#}");
-            assert_eq!(record["outcome"], "denied", "{record:#}");
+            let outcome = if word == "approval_required" { "approval_pending" } else { "denied" };
+            assert_eq!(record["outcome"], outcome, "{record:#}");
         }
         assert_eq!(up.calls().len(), before, "nothing left");
         let answer = client.call("echo", json!({ "region": "eu-north", "count": 99 }));

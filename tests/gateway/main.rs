@@ -4,6 +4,7 @@
 #![allow(clippy::disallowed_methods, reason = "a test's thread serves nobody else")]
 
 mod aggregation;
+mod approval;
 mod approvals_api;
 mod argument_rules;
 mod audit;

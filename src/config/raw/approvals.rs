@@ -5,11 +5,15 @@ use std::time::Duration;
 use super::{SecretRef, part};
 use crate::{
     fault::Faults,
-    yaml::{MapReader, Spanned},
+    yaml::{ByteSize, MapReader, Spanned},
 };
 
 #[derive(Debug, Default)]
 pub struct RawApprovals {
+    pub keep: Option<Spanned<Duration>>,
+    pub max_arguments: Option<Spanned<ByteSize>>,
+    pub max_waiting: Option<Spanned<usize>>,
+    pub max_waiting_each: Option<Spanned<usize>>,
     pub webhook: Option<RawWebhook>,
 }
 
@@ -24,7 +28,13 @@ pub struct RawWebhook {
 
 pub(super) fn read(map: &mut MapReader<'_>, faults: &mut Faults) -> RawApprovals {
     part(map, "approvals", faults, |map, faults| {
-        Some(RawApprovals { webhook: read_webhook(map, faults) })
+        Some(RawApprovals {
+            keep: map.optional("keep", faults),
+            max_arguments: map.optional("max_arguments", faults),
+            max_waiting: map.optional("max_waiting", faults),
+            max_waiting_each: map.optional("max_waiting_each", faults),
+            webhook: read_webhook(map, faults),
+        })
     })
     .unwrap_or_default()
 }

@@ -179,6 +179,8 @@ fn a_setting_is_of_its_kind_and_within_bounds() {
         ("questions: { rounds: 0 }", "Y007 1:22 not between 1 and 100"),
         ("questions: { answer: 2d }", "Y007 1:22 not between 1s and 24h"),
         ("idempotency: { wait: 2m }", "Y007 1:22 not between 0s and 1m"),
+        ("approvals: { keep: 60d }", "Y007 1:20 not between 1s and 720h"),
+        ("approvals: { max_waiting: 0 }", "Y007 1:27 not between 1 and 1000000"),
         (
             "idempotency: { max_body: 1MB }",
             "Y007 1:26 `1MB` is not a size such as `64KiB`, `1MiB` or `1GiB`",

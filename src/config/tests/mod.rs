@@ -96,6 +96,9 @@ fn what_is_not_said_has_a_default() {
     let idempotency = config.idempotency;
     assert_eq!((idempotency.ttl, idempotency.wait), (secs(86_400), secs(2)));
     assert_eq!(idempotency.max_body, 256 << 10);
+    let approvals = config.approvals;
+    assert_eq!((approvals.keep, approvals.max_arguments), (secs(7 * 86_400), 64 << 10));
+    assert_eq!((approvals.max_waiting, approvals.max_waiting_each), (10_000, 100));
     let upstream = &config.upstreams[0];
     assert_eq!(
         (upstream.timeout, upstream.max_time, upstream.poll),
@@ -158,6 +161,7 @@ drain_delay: 5s
 drain_timeout: 30s
 edge: { header_timeout: 5s, idle_timeout: 60s, body_timeout: 20s, max_connections: 100, max_body: 2MiB, hold: 3s, max_batch: 20, batch_concurrency: 4 }
 streams: { per_principal: 4, total: 50, subscriptions: 7, sessions: 60, resume_window: 0s, resume_bytes: 2KiB, resume_total: 3MiB }
+approvals: { keep: 1d, max_arguments: 1KiB, max_waiting: 10, max_waiting_each: 2 }
 idempotency: { capacity_bytes: 1MiB, max_keys: 10, ttl: 1h, wait: 0s, max_body: 1KiB }
 ",
     );
@@ -190,6 +194,9 @@ idempotency: { capacity_bytes: 1MiB, max_keys: 10, ttl: 1h, wait: 0s, max_body: 
     assert_eq!((edge.hold, edge.max_batch, edge.batch_concurrency), (secs(3), 20, 4));
     let idempotency = config.idempotency;
     assert_eq!((idempotency.capacity_bytes, idempotency.max_keys), (1 << 20, 10));
+    let approvals = config.approvals;
+    assert_eq!((approvals.keep, approvals.max_arguments), (secs(86_400), 1 << 10));
+    assert_eq!((approvals.max_waiting, approvals.max_waiting_each), (10, 2));
     assert_eq!(
         (idempotency.ttl, idempotency.wait, idempotency.max_body),
         (secs(3_600), secs(0), 1_024)

@@ -153,3 +153,32 @@ fn only_known_extensions_go_on() {
         assert_eq!(text(&carried(&bytes(declared), kept)), carries);
     }
 }
+
+#[test]
+fn a_state_takes_the_place_of_the_servers_or_is_put_in() {
+    let stated = |result: &str| {
+        let body = with_state(&bytes(result), "s").unwrap();
+        assert!(body.shape.asks, "{result}");
+        text(&body.raw).to_owned()
+    };
+    assert_eq!(
+        stated(r#"{"resultType":"input_required","requestState":"x","a":1.0}"#),
+        r#"{"resultType":"input_required","requestState":"s","a":1.0}"#
+    );
+    assert_eq!(
+        stated(r#"{"resultType":"input_required","inputRequests":{}}"#),
+        r#"{"requestState":"s","resultType":"input_required","inputRequests":{}}"#
+    );
+}
+
+#[test]
+fn an_answer_to_an_elicitation_says_what_was_done() {
+    for (answer, expected) in [
+        (r#"{"action":"accept"}"#, Some("accept")),
+        (r#"{"action":1}"#, None),
+        ("{}", None),
+        ("x", None),
+    ] {
+        assert_eq!(action(&bytes(answer)).as_deref(), expected, "{answer}");
+    }
+}

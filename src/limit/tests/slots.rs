@@ -44,6 +44,22 @@ async fn a_slot_is_given_back_when_the_call_ends() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn looking_uses_up_nothing() {
+    let limiter = Arc::new(limiter([rate("r", PER, 2, MINUTE), slots("s", PER, 1, 1, 10)]));
+    for _ in 0..5 {
+        assert!(limiter.look(&employee("E1")).is_ok());
+    }
+    let first = limiter.enter(&employee("E1")).await.unwrap();
+    assert!(limiter.look(&employee("E2")).is_ok(), "there is a place in the line");
+    let second = enter(&limiter, "E2");
+    settle().await;
+    assert_eq!(&**limiter.look(&employee("E3")).unwrap_err().id(), "s");
+    drop(first);
+    drop(second.await.unwrap());
+    assert_eq!(&**limiter.look(&employee("E3")).unwrap_err().id(), "r");
+}
+
+#[tokio::test(start_paused = true)]
 async fn who_waits_is_let_in_in_turn() {
     let limiter = Arc::new(limiter([slots("s", PER, 1, 2, 10)]));
     let first = limiter.enter(&employee("E1")).await.unwrap();

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use super::{employee_named, heard, never_listed, refused};
+use super::{employee_named, heard, held, never_listed, refused};
 use crate::{
     dialect::{north, streamable_http},
     error::{Code, Error},
@@ -74,14 +74,18 @@ pub(super) fn decide(
             None => format!("{}/{}", asked.upstream, asked.own).into(),
         });
     }
-    match permit {
+    match held(permit) {
         Ok(permit) => {
+            // To be told of, or to be helped with its arguments, is no use of it yet.
+            let permit = match method {
+                Method::GetPrompt | Method::ReadResource => permit,
+                _ => permit.satisfied(),
+            };
             note_permit(&call, ask, &permit);
             // The surface has it, this one of its upstreams has not: it is asked nothing that
             // it did not declare.
             advertised(upstream.served(), needed, method)?;
-            let (tool, asked) = (None, Some(asked));
-            Ok(Permitted { call, permit, world, tool, asked, idempotency_key: None })
+            Ok(Permitted::new(call, permit, world, None, Some(asked)))
         }
         Err(refusal) => {
             note_refusal(&call, view, asked.item.as_deref(), &refusal);
@@ -161,9 +165,16 @@ fn needed(method: Method) -> Served {
 fn note_permit(call: &Call, ask: &Ask, permit: &Permit) {
     let mut facts = call.exchange.facts();
     facts.risk = permit.policy().map(|policy| policy.risk);
-    facts.decision = Some(DecisionKind::Allow);
-    facts.reason = Some(Reason::RuleAllow.as_str());
-    facts.rules.extend(permit.rule().map(|rule| rule.id.clone()));
+    let asks = permit.asks();
+    if asks.is_empty() {
+        facts.decision = Some(DecisionKind::Allow);
+        facts.reason = Some(Reason::RuleAllow.as_str());
+        facts.rules.extend(permit.rule().map(|rule| rule.id.clone()));
+    } else {
+        facts.decision = Some(DecisionKind::RequireApproval);
+        facts.reason = Some(Reason::RuleApproval.as_str());
+        facts.rules.extend(asks.iter().map(|rule| rule.id.clone()));
+    }
     facts.admitted = true;
     facts.tool_alias = Some(ask.target.name().into());
 }

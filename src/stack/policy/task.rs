@@ -48,7 +48,7 @@ pub(super) fn decide(
     // A task was made by a call that was let through; that calls of its tool wait for approval
     // does not keep its maker from it.
     let decided = match view.permit(index) {
-        Err(Refusal { pending: Some(pending), .. }) => Ok(pending.held()),
+        Err(Refusal { pending: Some(pending), .. }) => Ok(pending.held().satisfied()),
         decided => decided,
     };
     note(&call, &tool, view, &decided);
@@ -64,7 +64,7 @@ pub(super) fn decide(
                 upstream_index: tool.upstream_index,
                 own: id.clone(),
             });
-            Ok(Permitted { call, permit, world, tool: None, asked, idempotency_key: None })
+            Ok(Permitted::new(call, permit, world, None, asked))
         }
         Err(refusal) => Err(task::unknown().with_reason(refusal.reason.as_str())),
     }

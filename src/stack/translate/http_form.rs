@@ -5,6 +5,7 @@ use http::{HeaderMap, HeaderValue, Response, StatusCode, header as http_header};
 use crate::{
     body::Body,
     error::{Code, Error},
+    mcp::header,
 };
 
 pub(super) fn accepted() -> Response<Body> {
@@ -42,6 +43,18 @@ pub(super) fn one_header<'a>(
         .to_str()
         .map(|text| Some(text.trim()))
         .map_err(|_| Error::http(Code::InvalidArgs, 400, format!("the header {name} is no text")))
+}
+
+/// Whether only what would happen is asked.
+pub(super) fn is_dry_run(headers: &HeaderMap) -> Result<bool, Error> {
+    match one_header(headers, &header::DRY_RUN)? {
+        None | Some("false") => Ok(false),
+        Some("true") => Ok(true),
+        // Who means one is not to be served as if he did not.
+        Some(_) => {
+            Err(Error::http(Code::InvalidArgs, 400, "the header X-Dry-Run is true or false"))
+        }
+    }
 }
 
 /// Which of two values is meant nobody can say, and whoever stands between may take the other.

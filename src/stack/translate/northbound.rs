@@ -23,7 +23,7 @@ use super::{
     },
     batch,
     hold::{held, hold_of},
-    http_form::{accepted, check_content_type, not_allowed, one_header},
+    http_form::{accepted, check_content_type, is_dry_run, not_allowed, one_header},
     inflight::{Cancels, InFlight, Keep, Ran},
     legacy::LegacySession,
     listen,
@@ -457,8 +457,9 @@ impl Front {
         dialect: NorthDialect,
         client: Client,
         request: Request,
-        meta: Meta,
+        mut meta: Meta,
     ) -> Result<Call, Error> {
+        meta.dry_run |= is_dry_run(&self.parts.headers)?;
         if meta.traceparent.is_some() {
             let mut facts = self.exchange.facts();
             let (parent, state) = (meta.traceparent.as_deref(), meta.tracestate.as_deref());

@@ -357,6 +357,7 @@ fn status_follows_the_table_of_outcomes() {
         Outcome::Cancelled,
         Outcome::CallerError,
         Outcome::Denied,
+        Outcome::ApprovalPending,
         Outcome::Throttled,
         Outcome::QuotaExhausted,
         Outcome::Conflict,

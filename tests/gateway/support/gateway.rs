@@ -9,6 +9,7 @@ use hangu::{
     model::call::Surface,
     policy::{Policies, PolicyFile},
     registry::Listing,
+    stack::Engines,
     telemetry::Format,
 };
 use serde_json::Value;
@@ -104,10 +105,14 @@ impl Gateway {
         self.address
     }
 
+    /// What the layers decide with.
+    pub fn engines(&self) -> &Engines {
+        self.running.as_ref().unwrap().engines()
+    }
+
     /// What `/metrics` tells.
     pub fn metrics(&self) -> String {
-        let engines = self.running.as_ref().unwrap().engines();
-        engines.telemetry.metrics().expose(Format::Prometheus)
+        self.engines().telemetry.metrics().expose(Format::Prometheus)
     }
 
     /// What waits for somebody's yes.
