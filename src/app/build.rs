@@ -24,7 +24,7 @@ use crate::{
         state::{self, States},
         task::{self, TaskIds},
     },
-    limit::{self, LimitFault, LimitSpec},
+    limit::{self, Ledger, LimitFault, LimitSpec},
     policy::Policies,
     registry::Registry,
     stack::{
@@ -69,14 +69,15 @@ pub(super) fn app(
         clock.clone(),
         Arc::new(AuditMetrics(metrics.clone())),
     )?);
-    let (replays, store) = replays(&config, options, &clock)?;
+    let Kept { replays, ledger, store } = kept(&config, options, &clock)?;
     let transport = Transport::new(Trust::System);
     let channels = Channels::new(transport.clone());
     let upstreams = reach::upstreams(&config, &transport, &channels)?;
     let names = upstreams.iter().map(|upstream| upstream.name.clone());
     let registry = Arc::new(Registry::naming(config.names, names));
     let governed =
-        Arc::new(Governed::new(registry.clone(), policies, own_limits(&config)).map_err(limits)?);
+        Governed::new(registry.clone(), policies, own_limits(&config), ledger).map_err(limits)?;
+    let governed = Arc::new(governed);
     let worlds = governed.worlds.clone();
     let client_sessions =
         Arc::new(ClientSessions::new(sealer(options, session::PURPOSE)?, config.sessions.ttl));
@@ -267,15 +268,22 @@ pub(super) fn to_usize(bytes: u64) -> usize {
     usize::try_from(bytes).unwrap_or(usize::MAX)
 }
 
-/// Records of calls with a key, in the store that the file names.
-fn replays(
-    config: &Config,
-    options: &Options,
-    clock: &Clock,
-) -> Result<(Arc<Replays>, Option<Store>), StartError> {
+/// What is kept, in the store that the file names.
+struct Kept {
+    /// Of calls with a key.
+    replays: Arc<Replays>,
+    /// Of what is spent.
+    ledger: Arc<Ledger>,
+    store: Option<Store>,
+}
+
+fn kept(config: &Config, options: &Options, clock: &Clock) -> Result<Kept, StartError> {
     let settings = replay_settings(config);
     let address = match &config.store {
-        config::Store::Memory => return Ok((Replays::new(settings, clock.clone()), None)),
+        config::Store::Memory => {
+            let replays = Replays::new(settings, clock.clone());
+            return Ok(Kept { replays, ledger: Ledger::in_process(clock.clone()), store: None });
+        }
         config::Store::Sqlite(path) => store::Address::Sqlite(path.clone()),
         config::Store::Postgres(url) => store::Address::Postgres(url.clone()),
     };
@@ -285,7 +293,8 @@ fn replays(
     };
     let opened = store::Store::open(&address, clock)?;
     let replays = Replays::durable(settings, clock.clone(), opened.replays, bodies, opened.usage);
-    Ok((replays, Some(opened.store)))
+    let ledger = Ledger::durable(clock.clone(), opened.quotas);
+    Ok(Kept { replays, ledger, store: Some(opened.store) })
 }
 
 fn replay_settings(config: &Config) -> Settings {

@@ -7,6 +7,7 @@ mod build;
 mod front;
 mod jwks;
 mod kept;
+mod limits;
 mod metadata;
 mod probes;
 mod reach;
@@ -259,6 +260,8 @@ fn finish(
     }
     control.stop();
     channels.stop();
+    // What is held of quotas and not spent is there for the others.
+    engines.worlds.current().quotas.ledger().close();
     if let Some(store) = store {
         store.close();
     }

@@ -30,6 +30,7 @@ struct Inner {
     pointer: Option<Box<str>>,
     required: Option<Bytes>,
     unknown_outcome: bool,
+    unsent: bool,
     from_upstream: bool,
     headers: Vec<(http::HeaderName, http::HeaderValue)>,
     cause: Option<Box<dyn StdError + Send + Sync>>,
@@ -63,6 +64,7 @@ impl Error {
             pointer: None,
             required: None,
             unknown_outcome: false,
+            unsent: false,
             from_upstream: false,
             headers: Vec::new(),
             cause: None,
@@ -155,12 +157,14 @@ impl Error {
     /// Bytes left and no answer came: whether the call took effect is not known.
     pub fn with_unknown_outcome(mut self) -> Self {
         self.0.unknown_outcome = true;
+        self.0.unsent = false;
         self
     }
 
     /// Nothing of the call has left yet, whatever failed on the way.
     pub fn with_known_outcome(mut self) -> Self {
         self.0.unknown_outcome = false;
+        self.0.unsent = true;
         self
     }
 
@@ -223,6 +227,11 @@ impl Error {
 
     pub fn unknown_outcome(&self) -> bool {
         self.0.unknown_outcome
+    }
+
+    /// Nothing of the call has left, and whoever failed says so.
+    pub fn is_unsent(&self) -> bool {
+        self.0.unsent
     }
 
     pub fn is_from_upstream(&self) -> bool {

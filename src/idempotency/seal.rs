@@ -16,7 +16,10 @@ use smallvec::SmallVec;
 use zeroize::Zeroizing;
 
 use super::Stored;
-use crate::model::reply::{ModernKind, ModernMember, ResultBody, RpcError, Shape};
+use crate::{
+    mcp::meta,
+    model::reply::{ModernKind, ModernMember, ResultBody, RpcError, Shape},
+};
 
 /// The layout of what is sealed.
 const FORMAT: u8 = 1;
@@ -52,6 +55,9 @@ enum Head {
         ttl_ms: u32,
         /// Kind, start, end, leading.
         modern: Vec<(u8, u32, u32, bool)>,
+        /// Which tool ran instead, as JSON.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        degraded: Option<String>,
     },
     Error {
         code: i64,
@@ -162,7 +168,8 @@ fn context(start: &[u8], scope: &[u8; 32]) -> Vec<u8> {
 
 fn encode(stored: &Stored) -> (Head, [&[u8]; 2]) {
     match stored {
-        Stored::Result(ResultBody { raw, shape, .. }) => {
+        Stored::Result(ResultBody { raw, shape, added_meta, .. }) => {
+            let degraded = added_meta.iter().find(|(key, _)| *key == meta::DEGRADED);
             let head = Head::Result {
                 members: shape.members,
                 is_error: shape.is_error,
@@ -179,6 +186,7 @@ fn encode(stored: &Stored) -> (Head, [&[u8]; 2]) {
                     .iter()
                     .map(|m| (kind(m.kind), m.start, m.end, m.leading))
                     .collect(),
+                degraded: degraded.and_then(|(_, json)| String::from_utf8(json.to_vec()).ok()),
             };
             (head, [raw, &[]])
         }
@@ -228,6 +236,7 @@ fn decode(plain: Bytes) -> Option<Stored> {
             structured,
             ttl_ms,
             modern,
+            degraded,
         } => {
             let modern = modern.into_iter().map(|(of, start, end, leading)| {
                 Some(ModernMember { kind: kind_of(of)?, leading, start, end })
@@ -250,7 +259,9 @@ fn decode(plain: Bytes) -> Option<Stored> {
                 ttl_ms,
                 modern,
             };
-            Stored::Result(ResultBody::upstream(raw, shape))
+            let mut body = ResultBody::upstream(raw, shape);
+            body.added_meta.extend(degraded.map(|json| (meta::DEGRADED, json.into())));
+            Stored::Result(body)
         }
         Head::Error { code, message, data } if message <= raw.len() => Stored::Error(RpcError {
             code,

@@ -90,6 +90,9 @@ pub mod meta {
     pub const BAGGAGE: &str = "baggage";
     pub const IDEMPOTENCY_KEY: &str = "dev.hangu/idempotencyKey";
     pub const REPLAYED: &str = "dev.hangu/replayed";
+    pub const QUOTA: &str = "dev.hangu/quota";
+    /// Which tool was called, and which ran.
+    pub const DEGRADED: &str = "dev.hangu/degraded";
     pub const ERROR: &str = "dev.hangu/error";
     /// Upstreams that are missing from a listing of the aggregate.
     pub const UNAVAILABLE: &str = "dev.hangu/unavailable";

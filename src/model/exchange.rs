@@ -165,6 +165,7 @@ impl fmt::Display for KeyedDigest {
 pub enum LimitKind {
     Rate,
     Concurrency,
+    Quota,
 }
 
 impl LimitKind {
@@ -172,6 +173,7 @@ impl LimitKind {
         match self {
             LimitKind::Rate => "rate",
             LimitKind::Concurrency => "concurrency",
+            LimitKind::Quota => "quota",
         }
     }
 }
@@ -181,6 +183,14 @@ impl LimitKind {
 pub struct LimitHit {
     pub id: Arc<str>,
     pub kind: LimitKind,
+}
+
+/// How a quota stands that is about the call, after it was charged or refused.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct QuotaUse {
+    pub id: Arc<str>,
+    pub used: u64,
+    pub budget: u64,
 }
 
 /// The HTTP request around an exchange.
@@ -263,6 +273,11 @@ pub struct Facts {
     pub pin: Option<[u8; 32]>,
     /// Limits that refused the call.
     pub limits: SmallVec<[LimitHit; 1]>,
+    /// What the call cost, where a quota is about it.
+    pub cost: Option<u64>,
+    pub quota: Vec<QuotaUse>,
+    /// The cheaper tool that ran instead, `upstream/tool`.
+    pub degraded_to: Option<Arc<str>>,
     pub idempotency: Option<&'static str>,
     pub outcome: Option<Outcome>,
     pub code: Option<Code>,

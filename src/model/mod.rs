@@ -4,6 +4,7 @@ pub mod call;
 pub mod caller;
 pub mod exchange;
 pub mod ids;
+pub mod quota;
 pub mod reply;
 pub mod server;
 pub mod server_key;

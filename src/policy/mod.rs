@@ -35,10 +35,10 @@ pub use bits::BitSet;
 pub use compile::{ItemPolicy, Policies, PolicyFile, Subject};
 pub use diff::{Difference, DifferenceKind, Seer, diff};
 pub use document::{
-    Action, Approval, Approvers, Asked, Case, Directory, Effect, Employee, Expected,
+    Approval, Approvers, Asked, Case, Directory, Effect, Employee, Expected,
     ExpectedDecision, Globs, Injected, InjectedSource, Language, LimitKey, LimitKind, LimitRule,
     Override, Parameter, Pin, QuotaRule, Reach, RiskSet, RoleRule, Rollout, Rule, Scope, Screen,
-    Step, StoreDown, Window,
+    StoreDown,
 };
 pub use explain::{Explanation, Told, Verdict};
 pub use flip::{Change, Flip};

@@ -28,6 +28,7 @@ pub mod notices;
 pub mod parked;
 pub mod policy;
 pub mod principal;
+pub mod quota;
 pub mod rate_limit;
 pub mod respond;
 pub mod route;
@@ -55,6 +56,7 @@ use self::{
     parked::ParkedCalls,
     policy::PolicyLayer,
     principal::PrincipalLayer,
+    quota::QuotaLayer,
     rate_limit::{AddressLimitLayer, RateLimitLayer},
     respond::{RespondLayer, ToolsCallErrors},
     route::RouteLayer,
@@ -169,6 +171,8 @@ where
         .layer(stack);
     // The last thing before a call leaves: its intent is on disk.
     let stack = AuditLayer::new(e.audit.clone()).layer(stack);
+    // What leaves is paid for before its intent is written; what is replayed is not.
+    let stack = QuotaLayer::new(e.upstreams.clone(), e.telemetry.metrics().clone()).layer(stack);
     // A replay ends here: it reaches no upstream and leaves no second intent.
     let stack = IdempotencyLayer::new(e.replays.clone()).layer(stack);
     // Replays are charged too, or a key would be a way around the limits.

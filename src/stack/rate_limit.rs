@@ -127,7 +127,7 @@ where
     fn call(&mut self, permitted: Permitted) -> Self::Future {
         // A stream of notices is idle nearly all of its time and has caps of its own.
         let lasts = !matches!(permitted.call.request, Request::Listen(_));
-        match permitted.world.limiter.try_enter(&subject(&permitted)) {
+        match permitted.world.limiter.try_enter(&permitted.subject()) {
             Attempt::In(entry) => {
                 let again = Again::of(&permitted);
                 let inner = self.inner.call(permitted);
@@ -143,7 +143,7 @@ where
                     let entry = permitted
                         .world
                         .limiter
-                        .enter(&subject(&permitted))
+                        .enter(&permitted.subject())
                         .await
                         .map_err(|exceeded| refused(&permitted.call.exchange, &exceeded))?;
                     if let Some(waited) = entry.waited {
@@ -155,11 +155,6 @@ where
             }
         }
     }
-}
-
-fn subject(permitted: &Permitted) -> Subject<'_> {
-    let other = permitted.asked.as_ref().map(|asked| asked.upstream.as_str());
-    subject_of(&permitted.call.caller, permitted.tool.as_deref(), other, permitted.risk())
 }
 
 fn subject_of<'a>(

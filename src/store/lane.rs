@@ -166,7 +166,7 @@ impl Health {
                 store.kind = self.kind,
                 error = %why,
                 "The store cannot be written: calls with an idempotency key are refused until it \
-                 can"
+                 can, and quotas count by their `store_down`"
             );
         }
     }

@@ -12,11 +12,18 @@ pub(super) struct Migration {
 }
 
 /// In order; the first is number 1.
-const MIGRATIONS: &[Migration] = &[Migration {
-    name: "replays",
-    sqlite: include_str!("migrations/0001_replays.sqlite.sql"),
-    postgres: include_str!("migrations/0001_replays.postgres.sql"),
-}];
+const MIGRATIONS: &[Migration] = &[
+    Migration {
+        name: "replays",
+        sqlite: include_str!("migrations/0001_replays.sqlite.sql"),
+        postgres: include_str!("migrations/0001_replays.postgres.sql"),
+    },
+    Migration {
+        name: "quotas",
+        sqlite: include_str!("migrations/0002_quotas.sqlite.sql"),
+        postgres: include_str!("migrations/0002_quotas.postgres.sql"),
+    },
+];
 
 const LIST: &str = "CREATE TABLE IF NOT EXISTS hangu_migration (
     version BIGINT NOT NULL PRIMARY KEY, name TEXT NOT NULL, applied_ms BIGINT NOT NULL)";

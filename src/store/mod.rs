@@ -11,6 +11,7 @@
 mod lane;
 mod migrations;
 mod postgres;
+mod quotas;
 mod replays;
 mod sqlite;
 
@@ -34,11 +35,13 @@ use tokio::sync::{mpsc as queue, watch};
 pub use self::lane::Health;
 use self::{
     lane::{Backend, Job, Lane, Task},
+    quotas::QuotaSql,
     replays::ReplaySql,
 };
 use crate::{
     clock::Clock,
     idempotency::{Usage, store::ReplayStore},
+    limit::quota::store::QuotaStore,
 };
 
 /// Pieces of work that may wait for one lane.
@@ -85,6 +88,7 @@ pub enum Fault {
 pub struct Opened {
     pub store: Store,
     pub replays: Arc<dyn ReplayStore>,
+    pub quotas: Arc<dyn QuotaStore>,
     /// What of them is kept already.
     pub usage: Usage,
 }
@@ -120,7 +124,7 @@ impl Store {
 
     fn start<B: Backend>(backend: B, lanes: usize, clock: &Clock) -> Result<Opened, OpenError>
     where
-        B::Conn: ReplaySql,
+        B::Conn: ReplaySql + QuotaSql,
     {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
@@ -154,7 +158,8 @@ impl Store {
         let usage = opened.recv().map_err(|_| gone())??;
         let handle = Handle::<B> { lanes: senders.into(), health: health.clone(), owner };
         let store = Store { health, stop, thread: Some(thread) };
-        Ok(Opened { store, replays: Arc::new(handle), usage })
+        let (replays, quotas) = (Arc::new(handle.clone()), Arc::new(handle));
+        Ok(Opened { store, replays, quotas, usage })
     }
 
     /// What to ask whether it can be used.

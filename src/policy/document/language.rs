@@ -20,16 +20,12 @@ pub enum Language {
 /// The mappings that such keys stand in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Place {
-    Policy,
     Limit,
     Item,
-    Case,
 }
 
-const MISSING: [(Place, &str); 13] = [
-    (Place::Policy, "quotas"),
+const MISSING: [(Place, &str); 10] = [
     (Place::Limit, "store_down"),
-    (Place::Item, "cost"),
     (Place::Item, "retry_safe"),
     (Place::Item, "upstream_idempotent"),
     (Place::Item, "inject"),
@@ -40,7 +36,6 @@ const MISSING: [(Place, &str); 13] = [
     (Place::Item, "override"),
     // A word of `pin`; see `classes.rs`.
     (Place::Item, "pin: approve"),
-    (Place::Case, "given"),
 ];
 
 impl Language {

@@ -1,7 +1,10 @@
 //! The whole language, of which this version carries out a part.
 
 use super::*;
-use crate::model::server::IdempotencyMode;
+use crate::model::{
+    quota::{Action, Step, Window},
+    server::IdempotencyMode,
+};
 
 const CLASSES: &str = r#"
 version: hangu/v1
@@ -121,10 +124,10 @@ fn the_drafts_load_as_they_stand_and_mean_what_they_say() {
     let quotas: Vec<_> = policies.quotas().collect();
     let [quota] = &quotas[..] else { panic!("{quotas:?}") };
     assert_eq!(
-        (quota.budget.get(), quota.every, &*quota.zone),
+        (quota.budget.cost.get(), quota.budget.every, quota.budget.zone.as_str()),
         (100_000, Window::Month, "Europe/Paris")
     );
-    assert_eq!(quota.steps[1], Step { percent: 100, action: Action::Hide { cost_at_least: 5 } });
+    assert_eq!(quota.budget.steps[1], Step { percent: 100, action: Action::Hide { cost_at_least: 5 } });
 }
 
 #[test]
