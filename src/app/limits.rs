@@ -40,7 +40,7 @@ pub(super) fn all_quotas(policies: &Policies) -> Vec<LimitSpec> {
     let mut specs = Vec::new();
     for rule in policies.quotas() {
         let allowance = Arc::new(Allowance {
-            budget: rule.budget.clone(),
+            budget: policies.priced(&rule.budget),
             store_down: rule.store_down.map(|rule| match rule {
                 policy::StoreDown::Local => quota::StoreDown::Local,
                 policy::StoreDown::Open => quota::StoreDown::Open,

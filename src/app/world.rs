@@ -214,9 +214,10 @@ fn board(catalog: &Catalog, policies: &Policies, quotas: &Quotas) -> Board {
     });
     quotas.bind(items, |dear, cheap| {
         let tools = catalog.tools();
-        tools.get(dear).zip(tools.get(cheap)).is_some_and(|(dear, cheap)| {
-            stands_in(&cheap.definition, &dear.definition)
-        })
+        tools
+            .get(dear)
+            .zip(tools.get(cheap))
+            .is_some_and(|(dear, cheap)| stands_in(&cheap.definition, &dear.definition))
     })
 }
 

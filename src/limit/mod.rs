@@ -30,8 +30,8 @@ use self::{
 };
 
 pub use self::{
-    quota::{Allowance, Ledger, Quotas},
     headers::{admitted_headers, exceeded_headers},
+    quota::{Allowance, Ledger, Quotas},
     slots::SlotGuard,
     spec::{Concurrency, Dimension, Kind, LimitFault, LimitSpec, Other, Rate, Subject, Tool},
 };

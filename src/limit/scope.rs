@@ -292,9 +292,7 @@ impl Built {
             Kind::Concurrency(limit) => SlotLimit::new(id.clone(), *limit)
                 .map(|limit| Built::Slots(Arc::new(limit)))
                 .ok_or(LimitFault::Slots(id)),
-            Kind::Quota(allowance) => {
-                Ok(Built::Quota(Arc::new(QuotaLimit::new(spec, allowance))))
-            }
+            Kind::Quota(allowance) => Ok(Built::Quota(Arc::new(QuotaLimit::new(spec, allowance)))),
         }
     }
 }

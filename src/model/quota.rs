@@ -50,9 +50,11 @@ pub struct Step {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Action {
     Warn,
-    /// Calls go to a cheaper tool instead: `upstream/name`.
+    /// Calls that cost more go to this tool instead: `upstream/name`.
     Degrade {
         to: Box<str>,
+        /// What that costs, once that is known: [`Budget::priced`].
+        price: u32,
     },
     /// What costs at least so much leaves the lists.
     Hide {
@@ -81,6 +83,18 @@ pub enum Judgement<'a> {
 // === impl Budget ===
 
 impl Budget {
+    /// The same, with what the cheaper tools cost that calls are sent to.
+    #[must_use]
+    pub fn priced(&self, price_of: impl Fn(&str) -> u32) -> Budget {
+        let mut budget = self.clone();
+        for step in &mut budget.steps {
+            if let Action::Degrade { to, price } = &mut step.action {
+                *price = price_of(to);
+            }
+        }
+        budget
+    }
+
     /// How much is spent at a step: no more than that goes through what the step is about.
     pub fn threshold(&self, percent: u32) -> u64 {
         let exact = u128::from(self.cost.get()) * u128::from(percent);
@@ -113,6 +127,13 @@ impl Budget {
         steps.map(|step| self.threshold(step.percent)).min().unwrap_or(u64::MAX)
     }
 
+    /// The step that says so.
+    pub fn first_stop(&self, cost: u64) -> Option<&Step> {
+        let ceiling = self.ceiling(cost);
+        let mut steps = self.steps.iter().filter(|step| step.action.concerns(cost));
+        steps.find(|step| self.threshold(step.percent) == ceiling)
+    }
+
     /// The cost from which on calls do not go through as they are; `None` if all do.
     pub fn stops_from(&self, used: u64) -> Option<u64> {
         let from = |step: &Step| {
@@ -120,7 +141,8 @@ impl Budget {
             match &step.action {
                 Action::Warn => None,
                 Action::Hide { cost_at_least } => Some(beyond.max(u64::from(*cost_at_least))),
-                Action::Degrade { .. } | Action::Deny => Some(beyond),
+                Action::Degrade { price, .. } => Some(beyond.max(u64::from(*price) + 1)),
+                Action::Deny => Some(beyond),
             }
         };
         self.steps.iter().filter_map(from).min()
@@ -134,9 +156,8 @@ impl Budget {
 
     /// The highest step that says so when it is reached.
     pub fn warned(&self, used: u64) -> Option<&Step> {
-        let warns = |step: &&Step| {
-            step.action == Action::Warn && self.threshold(step.percent) <= used
-        };
+        let warns =
+            |step: &&Step| step.action == Action::Warn && self.threshold(step.percent) <= used;
         self.steps.iter().rev().find(warns)
     }
 
@@ -155,11 +176,12 @@ impl Budget {
 
 impl Action {
     /// Whether it keeps calls of this cost from going through as they are.
-    fn concerns(&self, cost: u64) -> bool {
+    pub fn concerns(&self, cost: u64) -> bool {
         match self {
             Action::Warn => false,
             Action::Hide { cost_at_least } => cost >= u64::from(*cost_at_least),
-            Action::Degrade { .. } | Action::Deny => true,
+            Action::Degrade { price, .. } => cost > u64::from(*price),
+            Action::Deny => true,
         }
     }
 
@@ -310,8 +332,20 @@ mod tests {
             (Window::Hour, paris, "2026-10-25T00:30Z", "2026-10-25T00:00Z", "2026-10-25T01:00Z"),
             (Window::Hour, paris, "2026-10-25T01:30Z", "2026-10-25T01:00Z", "2026-10-25T02:00Z"),
             // Half an hour off; and a day that has no midnight.
-            (Window::Hour, "Asia/Kolkata", "2026-01-01T00:00Z", "2025-12-31T23:30Z", "2026-01-01T00:30Z"),
-            (Window::Day, "America/Santiago", "2026-09-06T12:00Z", "2026-09-06T04:00Z", "2026-09-07T03:00Z"),
+            (
+                Window::Hour,
+                "Asia/Kolkata",
+                "2026-01-01T00:00Z",
+                "2025-12-31T23:30Z",
+                "2026-01-01T00:30Z",
+            ),
+            (
+                Window::Day,
+                "America/Santiago",
+                "2026-09-06T12:00Z",
+                "2026-09-06T04:00Z",
+                "2026-09-07T03:00Z",
+            ),
         ] {
             turns(every, zone, at, start, end);
         }
@@ -329,7 +363,7 @@ mod tests {
     #[test]
     fn steps_stop_what_would_go_beyond_them() {
         let hide = Action::Hide { cost_at_least: 5 };
-        let cheap = Action::Degrade { to: "up/cheap".into() };
+        let cheap = Action::Degrade { to: "up/cheap".into(), price: 1 };
         let steps =
             [(80, Action::Warn), (90, cheap.clone()), (100, hide.clone()), (110, Action::Deny)];
         let budget = budget(100, Window::Day, "UTC", &steps);
@@ -341,7 +375,8 @@ mod tests {
         for (used, cost, expected) in [
             (0, 90, "passes"),
             (0, 91, "degrade"),
-            (90, 1, "degrade"),
+            (90, 1, "passes"),
+            (90, 2, "degrade"),
             (95, 5, "degrade"),
             (96, 5, "hide"),
             (100, 4, "degrade"),

@@ -107,7 +107,8 @@ mod tests {
         let same = r#"{"required":["id"],"properties":{"id":{"description":"The id.","type":"string"}},"type":"object"}"#;
         let more = r#"{"type":"object","properties":{"id":{"type":"string"},"size":{"type":"integer"}},"required":["id"]}"#;
         let needs = r#"{"type":"object","properties":{"id":{"type":"string"},"size":{"type":"integer"}},"required":["id","size"]}"#;
-        let number = r#"{"type":"object","properties":{"id":{"type":"integer"}},"required":["id"]}"#;
+        let number =
+            r#"{"type":"object","properties":{"id":{"type":"integer"}},"required":["id"]}"#;
         let clever = r#"{"type":"object","properties":{"id":{"type":"string"}},"required":["id"],"minProperties":2}"#;
         let named = r#"{"type":"object","properties":{"title":{"type":"string"}}}"#;
         let other = r#"{"type":"object","properties":{"description":{"type":"string"}}}"#;

@@ -75,8 +75,7 @@ macro_rules! statements {
                     .bind(signed((*most).min(*ceiling)))
                     .bind(signed(*ceiling));
                 if let Some(row) = self.fetch_optional(taken).await? {
-                    let standing =
-                        standing(row.try_get(1)?, row.try_get(2)?, row.try_get(3)?);
+                    let standing = standing(row.try_get(1)?, row.try_get(2)?, row.try_get(3)?);
                     return Ok(Taken { granted: unsigned(row.try_get(0)?), standing });
                 }
                 Ok(Taken { granted: 0, standing: self.standing(account, *period).await? })

@@ -34,6 +34,7 @@ mod pins;
 mod policy_tools;
 mod process_support;
 mod questions;
+mod quotas;
 mod rate_limit;
 mod reload;
 mod resume;

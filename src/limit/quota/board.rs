@@ -142,7 +142,7 @@ impl Quotas {
         let (mut found, mut seen) = (HashMap::new(), HashSet::new());
         for quota in self.scopes.all_quotas() {
             for step in &quota.limit.allowance.budget.steps {
-                let Action::Degrade { to } = &step.action else { continue };
+                let Action::Degrade { to, .. } = &step.action else { continue };
                 let Some((target, cheap)) =
                     names.get(&**to).and_then(|at| Some((*at, board.rows.get(*at)?)))
                 else {
@@ -169,9 +169,10 @@ impl Quotas {
         let mut misfits = Vec::new();
         for quota in self.scopes.all_quotas() {
             for step in &quota.limit.allowance.budget.steps {
-                let Action::Degrade { to } = &step.action else { continue };
+                let Action::Degrade { to, .. } = &step.action else { continue };
                 let about = board.rows.iter().enumerate().filter(|(_, row)| {
-                    row.is_tool && row.counted && *row.name != **to && quota.is_about(&row.passed)
+                    let is_dear = step.action.concerns(row.cost.into()) && *row.name != **to;
+                    row.is_tool && row.counted && is_dear && quota.is_about(&row.passed)
                 });
                 let alone = about.filter(|(index, _)| board.stand_in(*index, to).is_none());
                 misfits.extend(alone.map(|(_, row)| (row.name.clone(), to.clone())));
@@ -255,7 +256,7 @@ impl Placed<super::QuotaLimit> {
                 verdicts.insert(index, Verdict::Stopped);
             }
             Judgement::Degrades(step) => {
-                if let Action::Degrade { to } = &step.action {
+                if let Action::Degrade { to, .. } = &step.action {
                     // The first quota says where to, as it does in a call.
                     verdicts.entry(index).or_insert_with(|| Verdict::Degraded(to.clone()));
                 }

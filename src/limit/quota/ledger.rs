@@ -131,7 +131,8 @@ impl Ledger {
             let allowance = limit.allowance.clone();
             Account::new(id, limit.id.clone(), tenant, allowance, now_ms, self.has_store())
         };
-        let (number, values) = key.split_at(size_of::<u32>().min(key.len()));
+        // The number is this process's own.
+        let values = key.get(size_of::<u32>()..).unwrap_or_default();
         if let Some(account) = self.accounts.get_or_make(key, || make(values)) {
             return account;
         }
@@ -143,9 +144,7 @@ impl Ledger {
             }
         }
         // Those for whom there is no room are counted together: too much rather than too little.
-        let together = [number, b"\xff"].concat();
-        let make = || make(b"\xff");
-        self.accounts.get_or_make(&together, make).unwrap_or_else(|| Arc::new(make()))
+        limit.overflow.get_or_init(|| Arc::new(make(b"\xff"))).clone()
     }
 
     /// Takes from all accounts, or says why not.
@@ -220,7 +219,7 @@ impl Ledger {
             return Err(lacking);
         }
         if let Some((index, step)) = degrades
-            && let Action::Degrade { to } = &step.action
+            && let Action::Degrade { to, .. } = &step.action
         {
             let (to, why) = (to.clone(), Why::Spent(step.clone()));
             let refused = refused(due, held, index, why, now_ms);
@@ -461,7 +460,8 @@ impl Ledger {
             let spare = state.block > 0 && idle >= IDLE && !self.is_away();
             if (spare || state.debt > 0) && !state.asking && corrections.len() < SOME {
                 corrections.push((account.clone(), correction(account, &mut state, spare)));
-            } else if even && idle < RECENT && state.budget().stops_anything() && looks.len() < SOME {
+            } else if even && idle < RECENT && state.budget().stops_anything() && looks.len() < SOME
+            {
                 looks.push(account.clone());
             }
         });
@@ -542,9 +542,7 @@ impl Ledger {
                 true => state.block == 0 && !state.asking,
                 false => state.total == 0,
             };
-            nothing_here
-                && state.debt == 0
-                && now.saturating_duration_since(state.touched) >= idle
+            nothing_here && state.debt == 0 && now.saturating_duration_since(state.touched) >= idle
         });
     }
 

@@ -15,7 +15,10 @@ pub mod store;
 #[cfg(test)]
 mod tests;
 
-use std::{fmt, sync::Arc};
+use std::{
+    fmt,
+    sync::{Arc, OnceLock},
+};
 
 use sha2::{Digest, Sha256};
 use smallvec::SmallVec;
@@ -65,6 +68,8 @@ pub(super) struct QuotaLimit {
     pub allowance: Arc<Allowance>,
     /// What all its accounts have in common.
     stem: [u8; 32],
+    /// Where those are counted for whom there is no room.
+    overflow: OnceLock<Arc<Account>>,
 }
 
 /// The quotas in force, and what has been spent of each.
@@ -215,7 +220,10 @@ impl Quotas {
 /// No quotas.
 impl Default for Quotas {
     fn default() -> Self {
-        Self { scopes: Scopes::default(), ledger: Ledger::in_process(crate::clock::Clock::system()) }
+        Self {
+            scopes: Scopes::default(),
+            ledger: Ledger::in_process(crate::clock::Clock::system()),
+        }
     }
 }
 
@@ -240,7 +248,8 @@ impl QuotaLimit {
         part(allowance.budget.zone.as_str());
         spec.per.iter().for_each(|dimension| part(dimension.as_str()));
         let stem = hash.finalize().into();
-        Self { id: spec.id.clone(), allowance: allowance.clone(), stem }
+        let overflow = OnceLock::new();
+        Self { id: spec.id.clone(), allowance: allowance.clone(), stem, overflow }
     }
 
     /// The same in every process that counts by these values.

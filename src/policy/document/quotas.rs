@@ -171,8 +171,7 @@ fn read_step(node: &Node, faults: &mut Faults) -> Option<Step> {
         .and_then(|node| parsed(node, FaultCode::BadValue, faults, parse_percent));
     let does = map.required_node("do", faults).and_then(|node| DOES.read(node, faults));
     let least: Option<Spanned<u32>> = map.optional("cost_at_least", faults);
-    let to =
-        map.node("to").and_then(|node| parsed(node, FaultCode::BadName, faults, parse_tool));
+    let to = map.node("to").and_then(|node| parsed(node, FaultCode::BadName, faults, parse_tool));
     for (key, only) in [("cost_at_least", Do::Hide), ("to", Do::Degrade)] {
         if let Some(entry) = map.entry(key)
             && does.is_some_and(|does| does != only)
@@ -188,7 +187,7 @@ fn read_step(node: &Node, faults: &mut Faults) -> Option<Step> {
     map.finish(faults);
     let action = match does? {
         Do::Warn => Action::Warn,
-        Do::Degrade => Action::Degrade { to: to? },
+        Do::Degrade => Action::Degrade { to: to?, price: 0 },
         Do::Hide => Action::Hide { cost_at_least: least.map_or(0, |least| least.value) },
         Do::Deny => Action::Deny,
     };

@@ -47,7 +47,7 @@ pub(super) fn check(policies: &Compiled, surroundings: Option<&Surroundings>, fa
             known.check_upstream(upstream.value.as_str(), &upstream.at, faults);
         }
         for step in &quota.budget.steps {
-            if let Action::Degrade { to } = &step.action {
+            if let Action::Degrade { to, .. } = &step.action {
                 known.check_degrade(to, &quota.at, faults);
             }
         }

@@ -43,7 +43,8 @@ impl QuotaLayer {
             _ => return Err(no("that is spent, too")),
         };
         let entry = world.limiter.enter(&permitted.subject()).await;
-        let entry = entry.map_err(|exceeded| no(&format!("its limit `{}` is reached", exceeded.id())))?;
+        let entry =
+            entry.map_err(|exceeded| no(&format!("its limit `{}` is reached", exceeded.id())))?;
         held.keep(entry.slots);
         held.note(meta::DEGRADED, told::degraded(&from.qualified, to, &refused.standing.id));
         self.tell(&permitted, &tool);
@@ -62,11 +63,7 @@ impl QuotaLayer {
 }
 
 /// The cheaper tool, and the permit to call it; or why not, for the caller to read.
-fn stand_in(
-    permitted: &Permitted,
-    from: &Tool,
-    to: &str,
-) -> Result<(Arc<Tool>, Permit), String> {
+fn stand_in(permitted: &Permitted, from: &Tool, to: &str) -> Result<(Arc<Tool>, Permit), String> {
     let Permitted { call, permit, world, .. } = permitted;
     let index = world.board.stand_in(from.index, to);
     let tool = index.and_then(|index| world.catalog.tools().get(index));
@@ -82,8 +79,7 @@ fn stand_in(
     if call.caller.missing_scope(risk).is_some() {
         return Err(unavailable());
     }
-    let needs_key =
-        policy.is_some_and(|policy| policy.idempotency == IdempotencyMode::Required);
+    let needs_key = policy.is_some_and(|policy| policy.idempotency == IdempotencyMode::Required);
     if needs_key && permitted.idempotency_key.is_none() {
         return Err("it needs an idempotency key".to_owned());
     }

@@ -226,6 +226,13 @@ impl Home {
         command
     }
 
+    /// Runs another command there; what it says.
+    pub fn run(&self, args: &[&str]) -> String {
+        let output = self.command().args(args).output().unwrap();
+        let text = [output.stdout, output.stderr].concat();
+        String::from_utf8_lossy(&text).into_owned()
+    }
+
     pub fn serve(&self, more: &[&str]) -> Process {
         let mut process = self.launch(more);
         process.wait_until_ready();
