@@ -102,17 +102,25 @@ impl Budget {
     }
 
     /// Whether a call of this cost still fits, after so much was spent. What costs nothing always
-    /// does.
+    /// does. A step that is reached stops it; before one that it would only go beyond, a cheaper
+    /// tool may still fit.
     pub fn judge(&self, used: u64, cost: u64) -> Judgement<'_> {
-        let mut degrades = None;
+        let (mut degrades, mut stops) = (None, None);
         for step in self.steps.iter().filter(|step| self.is_over(step, used, cost)) {
             match &step.action {
                 Action::Degrade { .. } => degrades = Some(step),
                 Action::Warn => {}
-                Action::Hide { .. } | Action::Deny => return Judgement::Stops(step),
+                Action::Hide { .. } | Action::Deny if used >= self.threshold(step.percent) => {
+                    return Judgement::Stops(step);
+                }
+                Action::Hide { .. } | Action::Deny => stops = stops.or(Some(step)),
             }
         }
-        degrades.map_or(Judgement::Passes, Judgement::Degrades)
+        match (degrades, stops) {
+            (Some(step), _) => Judgement::Degrades(step),
+            (None, Some(step)) => Judgement::Stops(step),
+            (None, None) => Judgement::Passes,
+        }
     }
 
     fn is_over(&self, step: &Step, used: u64, cost: u64) -> bool {
@@ -378,10 +386,12 @@ mod tests {
             (90, 1, "passes"),
             (90, 2, "degrade"),
             (95, 5, "degrade"),
-            (96, 5, "hide"),
+            (96, 5, "degrade"),
+            (100, 5, "hide"),
             (100, 4, "degrade"),
-            (107, 3, "degrade"),
-            (107, 4, "deny"),
+            (107, 4, "degrade"),
+            (110, 4, "deny"),
+            (109, 1, "passes"),
             (110, 1, "deny"),
             (u64::MAX, 1, "deny"),
             (u64::MAX, 0, "passes"),

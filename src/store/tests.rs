@@ -80,6 +80,27 @@ contract!(postgres: a_finished_call_is_answered_again, a_call_that_did_not_take_
     a_sweep_takes_nothing_that_was_claimed_anew,
     those_elsewhere_get_the_answer_too);
 
+macro_rules! quotas {
+    ($store:ident in $name:ident: $($test:ident),+) => {
+        mod $name {
+            $(#[test]
+            fn $test() {
+                if let Some(place) = super::$store() {
+                    super::block_on(super::suite::quotas::$test(place));
+                }
+            })+
+        }
+    };
+}
+
+quotas!(sqlite in sqlite_quotas: units_are_taken_up_to_the_ceiling_and_no_further,
+    a_window_turns_once_and_never_back, what_is_put_right_is_there_for_others,
+    a_restart_forgets_no_unit, a_sweep_takes_only_windows_that_are_over);
+
+quotas!(postgres in postgres_quotas: units_are_taken_up_to_the_ceiling_and_no_further,
+    a_window_turns_once_and_never_back, what_is_put_right_is_there_for_others,
+    a_restart_forgets_no_unit, a_sweep_takes_only_windows_that_are_over);
+
 #[test]
 fn every_store_does_what_the_model_does() {
     suite::it_does_what_the_model_does(&memory().unwrap(), 1, 500);

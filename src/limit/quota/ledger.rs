@@ -2,10 +2,10 @@
 //!
 //! A call locks its accounts in the order of the quotas' numbers, as rates do, and takes from all
 //! of them or from none. Nobody waits with a lock: who needs the store's word leaves, is woken,
-//! and asks again. While the store is away the quotas' own rules say what goes through.
+//! and asks again. While the store is away the quotas' own rules say what goes through. What is
+//! done beside the calls is in `upkeep.rs`.
 
 use std::{
-    collections::HashMap,
     sync::{
         Arc,
         atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering},
@@ -23,7 +23,7 @@ use tokio::{
 use super::{
     Charge, Degraded, Due, Entry, QuotaLimit, Refused, Reservation, StoreDown, Use, Why,
     account::{Account, Source, State},
-    store::{Correction, QuotaStore, Standing, StoreFault, Take, Taken},
+    store::{QuotaStore, Standing, StoreFault, Take, Taken},
 };
 use crate::{
     clock::Clock,
@@ -36,39 +36,23 @@ use crate::{
 
 /// How long a call waits for the store.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// Units that nobody used for so long go back.
-const IDLE: Duration = Duration::from_secs(5);
-/// Accounts that were used within this time are looked at, for what others have spent.
-const RECENT: Duration = Duration::from_secs(60);
-/// Accounts that nobody used for so long are forgotten here; the store has them.
-const FORGOTTEN: Duration = Duration::from_mins(10);
-/// Accounts that are looked at, or put right, in one go.
-const SOME: usize = 2_048;
 
 /// The accounts. One for the process.
 pub struct Ledger {
-    clock: Clock,
-    store: Option<Arc<dyn QuotaStore>>,
-    accounts: Keys<Account>,
+    pub(super) clock: Clock,
+    pub(super) store: Option<Arc<dyn QuotaStore>>,
+    pub(super) accounts: Keys<Account>,
     /// The store is believed not to answer.
     away: AtomicBool,
     /// What of the catalog costs most: beyond that nobody notices what is stopped.
     dearest: AtomicU32,
     changes: watch::Sender<u64>,
-    ticks: AtomicU64,
+    pub(super) ticks: AtomicU64,
     started: Instant,
 }
 
 /// A call that waits for the store.
 pub struct Waiting(SmallVec<[OwnedNotified; 2]>);
-
-/// How much of a quota a tenant has spent, where several share it the one who has spent most.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Utilization {
-    pub quota: Arc<str>,
-    pub tenant: Box<str>,
-    pub share: f64,
-}
 
 /// A request that is to be made once the locks are given back.
 struct Request {
@@ -313,6 +297,7 @@ impl Ledger {
                         state.learn(standing, granted);
                         if granted > 0 {
                             state.alone = None;
+                            ledger.is_back();
                         }
                     }
                     Err(_) => ledger.give_up(),
@@ -343,7 +328,7 @@ impl Ledger {
         }
     }
 
-    fn is_back(&self) {
+    pub(super) fn is_back(&self) {
         if self.away.swap(false, Ordering::Relaxed) {
             tracing::info!("The store can be used for quotas again");
         }
@@ -368,7 +353,7 @@ impl Ledger {
 
     /// Tells whoever follows what is stopped, if that is another cost than before; and the log,
     /// if a step was reached that wants it.
-    fn notice(&self, account: &Account, state: &mut State) {
+    pub(super) fn notice(&self, account: &Account, state: &mut State) {
         let used = state.used();
         let dearest = u64::from(self.dearest.load(Ordering::Relaxed));
         let from = state.budget().stops_from(used).filter(|from| *from <= dearest);
@@ -408,7 +393,11 @@ impl Ledger {
         }
     }
 
-    fn look(self: &Arc<Self>, accounts: Vec<Arc<Account>>, then: impl FnOnce() + Send + 'static) {
+    pub(super) fn look(
+        self: &Arc<Self>,
+        accounts: Vec<Arc<Account>>,
+        then: impl FnOnce() + Send + 'static,
+    ) {
         let Some(store) = &self.store else { return then() };
         let asked: Vec<_> = accounts
             .iter()
@@ -430,120 +419,12 @@ impl Ledger {
                             ledger.notice(account, &mut state);
                         }
                     }
-                    ledger.is_back();
                 }
                 Err(_) => ledger.give_up(),
             }
             then();
         };
         store.look(ids, Box::new(told));
-    }
-
-    /// Gives back what is not needed, writes what is owed, learns what others have spent. To be
-    /// called every second or so, off the path of calls; says how much is spent of what.
-    pub fn tick(self: &Arc<Self>) -> Vec<Utilization> {
-        let now = Instant::now();
-        let even = self.ticks.fetch_add(1, Ordering::Relaxed).is_multiple_of(2);
-        let (mut looks, mut corrections) = (Vec::new(), Vec::new());
-        let mut shares: HashMap<(Arc<str>, Box<str>), f64> = HashMap::new();
-        self.accounts.each(|account| {
-            let mut state = account.state.lock();
-            state.turn(self.clock.now_ms(), self.has_store());
-            self.notice(account, &mut state);
-            let budget = state.budget().cost.get();
-            #[expect(clippy::cast_precision_loss, reason = "a share to look at")]
-            let share = state.used() as f64 / budget as f64;
-            let key = (account.quota.clone(), account.tenant.clone());
-            let most = shares.entry(key).or_default();
-            *most = most.max(share);
-            let idle = now.saturating_duration_since(state.touched);
-            let spare = state.block > 0 && idle >= IDLE && !self.is_away();
-            if (spare || state.debt > 0) && !state.asking && corrections.len() < SOME {
-                corrections.push((account.clone(), correction(account, &mut state, spare)));
-            } else if even && idle < RECENT && state.budget().stops_anything() && looks.len() < SOME
-            {
-                looks.push(account.clone());
-            }
-        });
-        // A look also tells whether the store is back.
-        if self.has_store() && (!looks.is_empty() || self.is_away()) {
-            self.look(looks, || {});
-        }
-        self.correct(corrections);
-        self.forget(FORGOTTEN);
-        let all = shares.into_iter();
-        all.map(|((quota, tenant), share)| Utilization { quota, tenant, share }).collect()
-    }
-
-    /// Writes what is owed and gives back all that is held: the process is about to end.
-    pub fn close(self: &Arc<Self>) {
-        let mut corrections = Vec::new();
-        self.accounts.each(|account| {
-            let mut state = account.state.lock();
-            if (state.block > 0 || state.debt > 0) && !state.asking {
-                corrections.push((account.clone(), correction(account, &mut state, true)));
-            }
-        });
-        self.correct(corrections);
-    }
-
-    fn correct(self: &Arc<Self>, corrections: Vec<(Arc<Account>, Correction)>) {
-        let Some(store) = &self.store else { return };
-        for (account, correction) in corrections {
-            let ledger = self.clone();
-            let then = move |done: Result<(), StoreFault>| {
-                let mut state = account.state.lock();
-                state.asking = false;
-                let Correction { period, spent, unneeded, .. } = correction;
-                let same = state.period == period;
-                match done {
-                    Ok(()) if same => {
-                        state.debt = state.debt.saturating_sub(spent);
-                        state.total = state.total.saturating_add(spent);
-                        state.alone = None;
-                        ledger.is_back();
-                    }
-                    // Not written: it is still held.
-                    Err(StoreFault::Unavailable) if same => {
-                        state.total = state.total.saturating_add(unneeded);
-                        state.block = state.block.saturating_add(unneeded);
-                    }
-                    // What may have been written is taken for written where that is more.
-                    Err(StoreFault::Unclear) if same => {
-                        state.total = state.total.saturating_add(unneeded);
-                    }
-                    _ => {}
-                }
-                if done.is_err() {
-                    ledger.give_up();
-                }
-                ledger.notice(&account, &mut state);
-                drop(state);
-                account.news.notify_waiters();
-            };
-            store.correct(correction, Box::new(then));
-        }
-    }
-
-    /// Lets the store forget windows that are over.
-    pub fn sweep_store(&self) {
-        /// Clocks of replicas differ; nobody needs the room at once.
-        const LATER_MS: u64 = 24 * 3_600_000;
-        if let Some(store) = &self.store {
-            store.sweep(self.clock.now_ms().saturating_sub(LATER_MS), Box::new(|_| {}));
-        }
-    }
-
-    fn forget(&self, idle: Duration) {
-        let now = Instant::now();
-        self.accounts.forget(|account| {
-            let state = account.state.lock();
-            let nothing_here = match self.has_store() {
-                true => state.block == 0 && !state.asking,
-                false => state.total == 0,
-            };
-            nothing_here && state.debt == 0 && now.saturating_duration_since(state.touched) >= idle
-        });
     }
 
     /// How many accounts are known here.
@@ -575,17 +456,6 @@ fn spend(state: &mut State, source: Source, cost: u64, rule: Option<StoreDown>) 
             state.debt = state.debt.saturating_add(cost);
         }
     }
-}
-
-/// What is to be put right of an account. What is not needed is given up at once: nobody may
-/// spend it meanwhile.
-fn correction(account: &Account, state: &mut State, spare: bool) -> Correction {
-    let unneeded = if spare { state.block } else { 0 };
-    state.block -= unneeded;
-    state.total = state.total.saturating_sub(unneeded);
-    state.asking = true;
-    state.version += 1;
-    Correction { account: account.id, period: state.period, spent: state.debt, unneeded }
 }
 
 fn usage(limit: &QuotaLimit, state: &State) -> Use {

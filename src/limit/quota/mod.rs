@@ -2,7 +2,7 @@
 //!
 //! A call reserves its cost with every quota that is about it, or with none, before it leaves; one
 //! that surely never left gives it back. What is reserved is in the store before that
-//! (`account.rs`, `ledger.rs`), so that neither a process that dies nor several that share a
+//! (`account.rs`, `ledger.rs`, `upkeep.rs`), so that neither a process that dies nor several that share a
 //! store let more through than was meant. What a budget says to a call is `model::quota`'s; which
 //! quotas are about a call is worked out as for limits; what of a catalog they stop, `board.rs`
 //! says.
@@ -11,6 +11,7 @@ mod account;
 mod board;
 mod ledger;
 pub mod store;
+mod upkeep;
 
 #[cfg(test)]
 mod tests;
@@ -39,7 +40,8 @@ use crate::model::{
 
 pub use self::{
     board::{Board, Item, Sight, Unknown},
-    ledger::{Ledger, Utilization},
+    ledger::Ledger,
+    upkeep::Utilization,
 };
 
 /// A budget, and what becomes of calls that it is about without the store.

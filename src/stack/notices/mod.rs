@@ -182,7 +182,10 @@ impl Notices {
         loop {
             tokio::select! {
                 changed = changes.changed() => if changed.is_err() { return },
-                changed = spent.changed() => if changed.is_err() { return },
+                changed = spent.changed() => if changed.is_err() {
+                    // Those who count were replaced with the world.
+                    spent = self.worlds.current().quotas.ledger().watch();
+                },
                 () = self.outdated.notified() => {}
                 () = tokio::time::sleep(LOOKED_AT) => {
                     if self.worlds.look().quotas.is_empty() {
