@@ -54,6 +54,9 @@ pub struct Ledger {
 /// A call that waits for the store.
 pub struct Waiting(SmallVec<[OwnedNotified; 2]>);
 
+/// Where a call's units come from, and by which rule where that is not the store.
+type Paid = (Source, Option<StoreDown>);
+
 /// A request that is to be made once the locks are given back.
 struct Request {
     account: Arc<Account>,
@@ -226,7 +229,7 @@ impl Ledger {
             }
         };
         let sources = due.iter().zip(held.iter()).map(|((limit, _), state)| source((limit, state)));
-        let sources: SmallVec<[Option<(Source, Option<StoreDown>)>; 2]> = sources.collect();
+        let sources: SmallVec<[Option<Paid>; 2]> = sources.collect();
         if let Some(index) = sources.iter().position(Option::is_none) {
             return Ok(Charge::Out(refused(due, held, index, Why::StoreDown, now_ms)));
         }
