@@ -193,6 +193,7 @@ impl View {
             visible: self.bound.share(visible),
             conditional: self.conditional.clone(),
             asked: self.asked.clone(),
+            held: self.held.clone(),
             shadow: self.shadow.clone(),
         }
     }

@@ -458,10 +458,10 @@ fn a_lost_store_is_met_as_each_quota_says() {
     let mut gateway = setup.file_blocks(1 << 20).start();
     ready(&gateway);
     let client = gateway.client("/mcp/up", Dialect::Modern);
+    let pid = gateway.pid().to_string();
     let limit = |size: &str| {
-        let pid = gateway.pid().to_string();
         let done =
-            Command::new("prlimit").args(["--pid", &pid, &format!("--fsize={size}:")]).status();
+            Command::new("prlimit").args(["--pid", &*pid, &format!("--fsize={size}:")]).status();
         assert!(done.unwrap().success());
     };
     for name in ["dear", "cheap", "free"] {
