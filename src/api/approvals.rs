@@ -201,7 +201,8 @@ fn refused(fault: DecideFault) -> Error {
 
 fn store_failed(fault: StoreFault) -> Error {
     let error = match fault {
-        StoreFault::Unavailable => {
+        // No request is made here, so that there is room for one is never asked.
+        StoreFault::Unavailable | StoreFault::Full => {
             Error::new(Code::Internal, "the store of approvals cannot be used at present")
                 .with_advice(true, Next::Wait)
                 .with_retry_after(STORE_PAUSE)

@@ -10,7 +10,7 @@ use super::{approvals::Target as Of, *};
 use crate::{
     approval::{
         Approval, ApprovalId, Approvals, DecideFault, Demand, Local, Standing, Subject,
-        store::{ApprovalStore, Change, StoreFault, Then},
+        store::{ApprovalStore, Change, Room, StoreFault, Then},
     },
     audit::{self, Audit, Keys},
     clock::Clock,
@@ -95,7 +95,11 @@ fn caller(named: bool) -> Caller {
 struct Broken(StoreFault);
 
 impl ApprovalStore for Broken {
-    fn ask(&self, _: [u8; 32], _: Change<Standing>, then: Then<Standing>) {
+    fn ask(&self, _: [u8; 32], _: Room, _: Change<Standing>, then: Then<Standing>) {
+        then(Err(self.0));
+    }
+
+    fn newest(&self, _: [u8; 32], then: Then<Option<Approval>>) {
         then(Err(self.0));
     }
 
@@ -116,7 +120,15 @@ impl ApprovalStore for Broken {
         then(Err(self.0));
     }
 
-    fn sweep(&self, _: u64, then: Then<()>) {
+    fn sweep(&self, _: u64, _: u64, then: Then<Vec<u64>>) {
+        then(Err(self.0));
+    }
+
+    fn take(&self, _: [u8; 32], _: u64, then: Then<bool>) {
+        then(Err(self.0));
+    }
+
+    fn put_back(&self, _: [u8; 32], then: Then<()>) {
         then(Err(self.0));
     }
 }

@@ -21,6 +21,8 @@ use crate::{
 const SWEEP: Duration = Duration::from_secs(30);
 /// Between two attempts to save what a store did not take.
 const SAVE: Duration = Duration::from_secs(5);
+/// Between two looks at quotas: what is held and not needed, and what others have spent.
+const QUOTAS: Duration = Duration::from_secs(1);
 /// Between two looks at what the metrics tell of the upstreams.
 const GAUGES: Duration = Duration::from_secs(5);
 
@@ -154,6 +156,7 @@ impl Background {
             loop {
                 tokio::time::sleep(SWEEP).await;
                 swept.worlds.current().limiter.sweep();
+                swept.worlds.current().quotas.ledger().sweep_store();
                 swept.replays.sweep();
                 swept.client_sessions.sweep(swept.clock.now_ms());
                 swept.client_states.sweep(swept.clock.now_ms());
@@ -174,6 +177,15 @@ impl Background {
             loop {
                 tokio::time::sleep(SAVE).await;
                 saved.retry();
+            }
+        });
+        let counted = engines.clone();
+        tasks.spawn(async move {
+            loop {
+                tokio::time::sleep(QUOTAS).await;
+                let spent = counted.worlds.current().quotas.ledger().tick();
+                let spent = spent.iter().map(|s| (&*s.quota, &*s.tenant, s.share));
+                counted.telemetry.metrics().quota_utilization(spent);
             }
         });
         let gauged = engines.clone();

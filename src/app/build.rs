@@ -25,7 +25,7 @@ use crate::{
         state::{self, States},
         task::{self, TaskIds},
     },
-    limit::{self, LimitFault, LimitSpec},
+    limit::{self, Ledger, LimitFault, LimitSpec},
     policy::Policies,
     registry::Registry,
     stack::{
@@ -68,14 +68,15 @@ pub(super) fn app(
         clock.clone(),
         Arc::new(AuditMetrics(metrics.clone())),
     )?);
-    let Kept { replays, approvals, store } = kept(&config, &source, &clock)?;
+    let Kept { replays, approvals, ledger, store } = kept(&config, &source, &clock)?;
     let transport = Transport::new(Trust::System);
     let channels = Channels::new(transport.clone());
     let upstreams = reach::upstreams(&config, &transport, &channels, &metrics)?;
     let names = upstreams.iter().map(|upstream| upstream.name.clone());
     let registry = Arc::new(Registry::naming(config.names, names));
     let governed =
-        Arc::new(Governed::new(registry.clone(), policies, own_limits(&config)).map_err(limits)?);
+        Governed::new(registry.clone(), policies, own_limits(&config), ledger).map_err(limits)?;
+    let governed = Arc::new(governed);
     let worlds = governed.worlds.clone();
     let told = webhook::webhook(&config, &transport, &metrics, &clock)?;
     let (outbox, courier) = told.unzip();
@@ -164,7 +165,6 @@ pub(super) fn app(
             config::ToolsCallErrors::JsonRpc => ToolsCallErrors::JsonRpc,
             config::ToolsCallErrors::Status => ToolsCallErrors::Status,
         },
-        approvals,
         api: Arc::new(api),
         clock: clock.clone(),
     };
@@ -307,6 +307,8 @@ struct Kept {
     /// Records of calls with a key.
     replays: Arc<Replays>,
     approvals: Arc<dyn ApprovalStore>,
+    /// Of what is spent.
+    ledger: Arc<Ledger>,
     store: Option<Store>,
 }
 
@@ -316,7 +318,8 @@ fn kept(config: &Config, source: &Source, clock: &Clock) -> Result<Kept, StartEr
         config::Store::Memory => {
             let replays = Replays::new(settings, clock.clone());
             let approvals = Arc::new(approval::Local::default());
-            return Ok(Kept { replays, approvals, store: None });
+            let ledger = Ledger::in_process(clock.clone());
+            return Ok(Kept { replays, approvals, ledger, store: None });
         }
         config::Store::Sqlite(path) => store::Address::Sqlite(path.clone()),
         config::Store::Postgres(url) => store::Address::Postgres(url.clone()),
@@ -324,7 +327,8 @@ fn kept(config: &Config, source: &Source, clock: &Clock) -> Result<Kept, StartEr
     let bodies = Bodies::new(&source.secrets(Purpose::Replays)?);
     let opened = store::Store::open(&address, clock)?;
     let replays = Replays::durable(settings, clock.clone(), opened.replays, bodies, opened.usage);
-    Ok(Kept { replays, approvals: opened.approvals, store: Some(opened.store) })
+    let ledger = Ledger::durable(clock.clone(), opened.quotas);
+    Ok(Kept { replays, approvals: opened.approvals, ledger, store: Some(opened.store) })
 }
 
 fn replay_settings(config: &Config) -> Settings {

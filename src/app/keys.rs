@@ -156,8 +156,7 @@ impl Watch {
 /// Every engine goes on with the secrets of this keyring, or, if one of them cannot be made, none.
 fn rekey(engines: &Engines, ring: &Keyring) -> Result<(), RingFault> {
     let (digests, tokens) = (ring.secrets(Purpose::Digests)?, ring.secrets(Purpose::Tokens)?);
-    let (replays, approvals) =
-        (ring.secrets(Purpose::Replays)?, ring.secrets(Purpose::Approvals)?);
+    let (replays, approvals) = (ring.secrets(Purpose::Replays)?, ring.secrets(Purpose::Approvals)?);
     engines.keys.rekey(digests);
     engines.client_sessions.rekey(&tokens);
     engines.states.rekey(&tokens);

@@ -9,6 +9,7 @@ mod front;
 mod jwks;
 mod kept;
 mod keys;
+mod limits;
 mod metadata;
 mod probes;
 mod reach;
@@ -262,6 +263,8 @@ fn finish(
     }
     control.stop();
     channels.stop();
+    // What is held of quotas and not spent is there for the others.
+    engines.worlds.current().quotas.ledger().close();
     if let Some(store) = store {
         store.close();
     }

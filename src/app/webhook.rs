@@ -367,7 +367,7 @@ async fn deliver(
     request: Request<Body>,
     limit: Duration,
 ) -> Result<(), Trouble> {
-    let outgoing = Outgoing { to: Destination::Cluster(cluster), suffix: "", request };
+    let outgoing = Outgoing { to: Destination::Cluster(cluster), suffix: "", request, tried: None };
     let sent = timeout(limit, async {
         let response = upstreams.call(outgoing).await.map_err(|error| {
             let kind = error.kind().unwrap_or("failed").replace('_', " ");

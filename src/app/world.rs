@@ -1,5 +1,5 @@
 //! What decides calls, put together: the catalog as it is listed, the policies in force, and the
-//! limits and employees that they name.
+//! limits (`limits.rs`) and employees that they name.
 //!
 //! A world is built aside, by whoever brings the change, and swapped in whole. Two changes at a
 //! time build two worlds; the one that was begun later has both in it, and is the one that stays.
@@ -14,17 +14,21 @@ use std::{
 
 use parking_lot::Mutex;
 
-use super::{build::MAX_DEPTH, faces};
+use super::{
+    build::MAX_DEPTH,
+    faces,
+    limits::{all_limits, all_quotas},
+};
 use crate::{
     discovery::OnChange,
     fault::Fault,
     identity::sso::{Directory, DirectoryEntry},
     json,
-    limit::{self, LimitFault, LimitSpec, Limiter},
+    limit::{self, Ledger, LimitFault, LimitSpec, Limiter, Quotas, quota::Board},
     mcp::Family,
     model::{ids, server::UpstreamName},
-    policy::{ItemIndex, LimitKey, LimitKind, LimitRule, Pin, Policies, Scope, Subject},
-    registry::{Care, Catalog, Held, Item, Pinning, Registry, Tool},
+    policy::{ItemIndex, Pin, Policies, Subject},
+    registry::{Care, Catalog, Held, Item, Pinning, Registry, Tool, stands_in},
     stack::stage::{World, Worlds},
 };
 
@@ -39,8 +43,8 @@ pub(super) struct Governed {
     begun: AtomicU64,
     /// The last of them that was put in its place.
     placed: Mutex<u64>,
-    /// What the catalog leaves out, which tools are held, and where policies do not fit what is
-    /// listed, as far as it has been told.
+    /// What the catalog leaves out, which tools are held, where policies do not fit what is listed
+    /// and which tools cannot be degraded, as far as it has been told.
     told: Mutex<HashSet<String>>,
 }
 
@@ -51,6 +55,7 @@ struct InForce {
     policies: Policies,
     directory: Arc<Directory>,
     limiter: Arc<Limiter>,
+    quotas: Arc<Quotas>,
 }
 
 // === impl Governed ===
@@ -60,12 +65,15 @@ impl Governed {
         registry: Arc<Registry>,
         policies: Policies,
         own_limits: Vec<LimitSpec>,
+        ledger: Arc<Ledger>,
     ) -> Result<Self, LimitFault> {
         let limiter = Limiter::new(all_limits(&own_limits, &policies))?;
+        let quotas = Quotas::new(all_quotas(&policies), ledger)?;
         let in_force = InForce {
             number: 0,
             directory: Arc::new(directory(&policies)),
             limiter: Arc::new(limiter),
+            quotas: Arc::new(quotas),
             policies,
         };
         let worlds = Arc::new(Worlds::new(world(&registry, &in_force)));
@@ -102,6 +110,7 @@ impl Governed {
                 false => Arc::new(directory(&policies)),
             },
             limiter: Arc::new(before.limiter.replaced_by(specs)?),
+            quotas: Arc::new(before.quotas.replaced_by(all_quotas(&policies))?),
             policies,
         };
         *self.in_force.lock() = next;
@@ -121,6 +130,14 @@ impl Governed {
         let in_force = self.in_force.lock().clone();
         let world = world(&self.registry, &in_force);
         self.tell(&world.catalog, &in_force.policies);
+        for (tool, to) in world.quotas.misfits(&world.board) {
+            if self.told.lock().insert(format!("{tool} {to}")) {
+                tracing::warn!(
+                    "a quota sends calls of `{tool}` to `{to}`, which is not there, is not cheaper \
+                     or takes or gives something else: they are refused instead"
+                );
+            }
+        }
         let mut placed = self.placed.lock();
         if number > *placed {
             *placed = number;
@@ -168,56 +185,10 @@ fn directory(policies: &Policies) -> Directory {
     }))
 }
 
-// === Limits ===
-
-fn all_limits(own: &[LimitSpec], policies: &Policies) -> Vec<LimitSpec> {
-    own.iter().cloned().chain(policies.limits().flat_map(|rule| specs(rule))).collect()
-}
-
-/// A limit of a platform file may name several tenants: each has its own.
-fn specs(rule: &LimitRule) -> Vec<LimitSpec> {
-    let tenants = match (&rule.scope, &rule.tenants) {
-        (Scope::Tenant(tenant), _) => vec![Some(tenant.clone())],
-        (Scope::Platform, Some(tenants)) => {
-            tenants.iter().map(|tenant| Some(tenant.value.clone())).collect()
-        }
-        (Scope::Platform, None) => vec![None],
-    };
-    let spec = |tenant| LimitSpec {
-        id: rule.id.clone(),
-        tenant,
-        per: rule.per.iter().copied().map(dimension).collect(),
-        upstreams: rule.upstreams.iter().flatten().map(|upstream| upstream.value.clone()).collect(),
-        tools: rule.tools.iter().flatten().map(|glob| glob.as_str().into()).collect(),
-        risks: rule.risk.iter().flat_map(|risks| risks.iter()).collect(),
-        kind: match rule.kind {
-            LimitKind::Rate { count, period, burst } => {
-                limit::Kind::Rate(limit::Rate { count, period, burst })
-            }
-            LimitKind::Concurrency { slots, queue, wait } => {
-                limit::Kind::Concurrency(limit::Concurrency { slots, queue, wait })
-            }
-        },
-    };
-    tenants.into_iter().map(spec).collect()
-}
-
-fn dimension(key: LimitKey) -> limit::Dimension {
-    match key {
-        LimitKey::Tenant => limit::Dimension::Tenant,
-        LimitKey::Caller => limit::Dimension::Caller,
-        LimitKey::Principal => limit::Dimension::Principal,
-        LimitKey::Tool => limit::Dimension::Tool,
-        LimitKey::Upstream => limit::Dimension::Upstream,
-        LimitKey::Risk => limit::Dimension::Risk,
-        LimitKey::Address => limit::Dimension::Address,
-    }
-}
-
 // === The world ===
 
 fn world(registry: &Registry, in_force: &InForce) -> World {
-    let InForce { number, policies, directory, limiter } = in_force;
+    let InForce { number, policies, directory, limiter, quotas } = in_force;
     let face = |upstream: &_, tool: &str| faces::face(policies, upstream, tool);
     let care = |upstream: &_, tool: &str| care(policies, upstream, tool);
     let catalog = match policies.has_faces() {
@@ -239,7 +210,35 @@ fn world(registry: &Registry, in_force: &InForce) -> World {
         upstream: tool.upstream.as_str(),
         risk: policies.item(Subject::tool(tool.upstream.as_str(), tool.name())).risk,
     }));
-    World::new(catalog, rules).with(*number, directory.clone(), limiter.clone())
+    let board = board(&catalog, policies, quotas);
+    World::new(catalog, rules)
+        .with(*number, directory.clone(), limiter.clone())
+        .with_quotas(quotas.clone(), board)
+}
+
+fn board(catalog: &Catalog, policies: &Policies, quotas: &Quotas) -> Board {
+    let tools = catalog.tools().iter().map(|tool| {
+        let subject = Subject::tool(tool.upstream.as_str(), tool.name());
+        (subject, &*tool.qualified, true)
+    });
+    let items = catalog.items().iter().map(|item| (subject(item), &*item.qualified, false));
+    let items = tools.chain(items).map(|(subject, name, is_tool)| {
+        let policy = policies.item(subject);
+        limit::quota::Item {
+            name,
+            upstream: subject.upstream,
+            is_tool,
+            risk: policy.risk,
+            cost: policy.cost,
+        }
+    });
+    quotas.bind(items, |dear, cheap| {
+        let tools = catalog.tools();
+        tools
+            .get(dear)
+            .zip(tools.get(cheap))
+            .is_some_and(|(dear, cheap)| stands_in(&cheap.definition, &dear.definition))
+    })
 }
 
 fn care(policies: &Policies, upstream: &UpstreamName, tool: &str) -> Care {

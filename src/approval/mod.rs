@@ -382,7 +382,8 @@ impl Approvals {
             };
             (None, Err(fault))
         });
-        let decided = wait(|then| self.store.decide(id, change, self.tell_decided(then, now_ms))).await??;
+        let decided =
+            wait(|then| self.store.decide(id, change, self.tell_decided(then, now_ms))).await??;
         if decided.is_decided() {
             let end = if decided.votes.iter().all(|vote| vote.yes) {
                 Ended::Granted

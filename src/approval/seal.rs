@@ -106,7 +106,6 @@ impl ArgumentSeal {
             .ok()?;
         Some(plain.into())
     }
-
 }
 
 // === impl SealKey ===

@@ -250,9 +250,8 @@ async fn every_end_is_told_once() {
 #[tokio::test]
 async fn arguments_open_for_their_own_request_alone() {
     let (approvals, _) = approvals();
-    let secret = |byte| {
-        crate::model::keys::KeySecrets::one(secrecy::SecretBox::new(Box::new([byte; 32])))
-    };
+    let secret =
+        |byte| crate::model::keys::KeySecrets::one(secrecy::SecretBox::new(Box::new([byte; 32])));
     let seal = ArgumentSeal::new(&secret(1));
     let text = br#"{"to":"a","n":1.0}"#;
     let id = ApprovalId::new(1_000);
@@ -407,8 +406,12 @@ impl Late {
 }
 
 impl ApprovalStore for Late {
-    fn ask(&self, binding: [u8; 32], change: Change<Standing>, then: Then<Standing>) {
-        self.store.ask(binding, change, self.hold(then));
+    fn ask(&self, binding: [u8; 32], room: Room, change: Change<Standing>, then: Then<Standing>) {
+        self.store.ask(binding, room, change, self.hold(then));
+    }
+
+    fn newest(&self, binding: [u8; 32], then: Then<Option<Approval>>) {
+        self.store.newest(binding, then);
     }
 
     fn decide(
@@ -428,8 +431,16 @@ impl ApprovalStore for Late {
         self.store.of_tenant(tenant, then);
     }
 
-    fn sweep(&self, before_ms: u64, then: Then<()>) {
-        self.store.sweep(before_ms, then);
+    fn sweep(&self, now_ms: u64, before_ms: u64, then: Then<Vec<u64>>) {
+        self.store.sweep(now_ms, before_ms, then);
+    }
+
+    fn take(&self, token: [u8; 32], expires_ms: u64, then: Then<bool>) {
+        self.store.take(token, expires_ms, then);
+    }
+
+    fn put_back(&self, token: [u8; 32], then: Then<()>) {
+        self.store.put_back(token, then);
     }
 }
 

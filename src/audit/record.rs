@@ -12,7 +12,7 @@ use super::{Config, EmployeeForm, keys::Keys};
 use crate::{
     mcp::Method,
     model::{
-        exchange::{ApprovalFact, Facts, KeyedDigest},
+        exchange::{ApprovalFact, Facts, KeyedDigest, QuotaUse},
         ids::{self, hex},
     },
 };
@@ -149,7 +149,11 @@ impl Writer {
         object.text(key!("callSource"), facts.dialect.map(|dialect| dialect.call_source()));
         let chain_at = object.mark();
         object.text(key!("code"), facts.code.map(|code| code.as_str()));
+        if let Some(cost) = facts.cost {
+            object.number(key!("cost"), cost);
+        }
         object.text(key!("decision"), facts.decision.map(|decision| decision.as_str()));
+        object.text(key!("degradedTo"), facts.degraded_to.as_deref());
         object.text(key!("dialect"), facts.dialect.map(|dialect| dialect.as_str()));
         if facts.dry_run {
             object.truth(key!("dryRun"));
@@ -169,6 +173,7 @@ impl Writer {
         }
         object.pin(facts.pin);
         self.principal(&mut object, facts);
+        object.quotas(key!("quota"), &facts.quota);
         object.text(key!("reason"), facts.reason);
         object.digest(key!("resultRef"), facts.result_ref);
         object.text(key!("revision"), facts.policy_revision.as_deref());
@@ -361,6 +366,23 @@ impl<'a> Object<'a> {
             push_string(self.out, value);
         }
         if some {
+            self.out.push(b']');
+        }
+    }
+
+    fn quotas(&mut self, key: &'static str, quotas: &[QuotaUse]) {
+        for (number, quota) in quotas.iter().enumerate() {
+            if number == 0 {
+                self.key(key);
+            }
+            self.out.push(if number == 0 { b'[' } else { b',' });
+            let mut member = Object::open(self.out);
+            member.number(key!("budget"), quota.budget);
+            member.text(key!("id"), Some(&quota.id));
+            member.number(key!("used"), quota.used);
+            self.out.push(b'}');
+        }
+        if !quotas.is_empty() {
             self.out.push(b']');
         }
     }

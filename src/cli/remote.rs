@@ -175,7 +175,8 @@ impl Gateway {
         }
         headers.extend(self.headers.iter().cloned());
         *request.method_mut() = method;
-        let outgoing = Outgoing { to: Destination::Cluster(cluster), suffix: "", request };
+        let outgoing =
+            Outgoing { to: Destination::Cluster(cluster), suffix: "", request, tried: None };
         let response = upstreams.call(outgoing).await.map_err(|error| self.failed(&error))?;
         let status = response.status();
         let is_json = response.headers().get(header::CONTENT_TYPE).is_some_and(|value| {

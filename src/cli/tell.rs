@@ -29,14 +29,11 @@ pub enum CommandError {
     /// The files have errors.
     #[error("the files have errors")]
     Faults(Report),
-    /// What was found forbids it.
+    /// What was found forbids it, or a gateway that was asked said no.
     #[error("{0}")]
     Refused(String),
     #[error("{0}")]
     Environment(String),
-    /// A gateway was asked, and said no.
-    #[error("{0}")]
-    Refused(String),
     #[error("cannot write the answer: {0}")]
     Output(#[from] io::Error),
 }
@@ -58,10 +55,6 @@ pub fn run(command: impl FnOnce(&mut dyn Write) -> Result<Ending, CommandError>)
         Err(CommandError::Faults(report)) => {
             let colour = io::stderr().is_terminal() && wants_colour();
             eprint!("{}", report.render(Format::Human { colour }));
-            ExitCode::from(super::FINDINGS)
-        }
-        Err(CommandError::Refused(message)) => {
-            eprintln!("hangu: {message}");
             ExitCode::from(super::FINDINGS)
         }
         // Whoever closed the output does not want to read it.

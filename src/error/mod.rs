@@ -31,6 +31,7 @@ struct Inner {
     approval: Option<Box<str>>,
     required: Option<Bytes>,
     unknown_outcome: bool,
+    unsent: bool,
     from_upstream: bool,
     trouble: Option<Trouble>,
     headers: Vec<(http::HeaderName, http::HeaderValue)>,
@@ -83,6 +84,7 @@ impl Error {
             approval: None,
             required: None,
             unknown_outcome: false,
+            unsent: false,
             from_upstream: false,
             trouble: None,
             headers: Vec::new(),
@@ -182,12 +184,14 @@ impl Error {
     /// Bytes left and no answer came: whether the call took effect is not known.
     pub fn with_unknown_outcome(mut self) -> Self {
         self.0.unknown_outcome = true;
+        self.0.unsent = false;
         self
     }
 
     /// Nothing of the call has left yet, whatever failed on the way.
     pub fn with_known_outcome(mut self) -> Self {
         self.0.unknown_outcome = false;
+        self.0.unsent = true;
         self
     }
 
@@ -260,6 +264,11 @@ impl Error {
 
     pub fn unknown_outcome(&self) -> bool {
         self.0.unknown_outcome
+    }
+
+    /// Nothing of the call has left, and whoever failed says so.
+    pub fn is_unsent(&self) -> bool {
+        self.0.unsent
     }
 
     pub fn is_from_upstream(&self) -> bool {

@@ -24,10 +24,13 @@ pub use self::{
     seal::Bodies,
 };
 
-use crate::model::{
-    caller::{Caller, CallerId, EmployeeId, TenantId},
-    exchange::KeyedDigest,
-    reply::{Final, ResultBody, RpcError},
+use crate::{
+    mcp::meta,
+    model::{
+        caller::{Caller, CallerId, EmployeeId, TenantId},
+        exchange::KeyedDigest,
+        reply::{Final, ResultBody, RpcError},
+    },
 };
 
 /// Keys beside the one in use that a record may have been made under: a rotation has one, and a
@@ -242,7 +245,11 @@ impl Stored {
     fn of(answer: &Final, max: usize) -> Self {
         match answer {
             Final::Result(body) if body.raw.len() <= max => {
-                Stored::Result(ResultBody::upstream(own(&body.raw), body.shape.clone()))
+                let mut stored = ResultBody::upstream(own(&body.raw), body.shape.clone());
+                // Which tool ran is told with each replay; the rest was of that one moment.
+                let kept = body.added_meta.iter().filter(|(key, _)| *key == meta::DEGRADED);
+                stored.added_meta.extend(kept.cloned());
+                Stored::Result(stored)
             }
             Final::Error(error) if error_len(error) <= max => Stored::Error(RpcError {
                 code: error.code,

@@ -17,9 +17,12 @@ use smallvec::SmallVec;
 use zeroize::Zeroizing;
 
 use super::Stored;
-use crate::model::{
-    keys::{KeySecret, KeySecrets},
-    reply::{ModernKind, ModernMember, ResultBody, RpcError, Shape},
+use crate::{
+    mcp::meta,
+    model::{
+        keys::{KeySecret, KeySecrets},
+        reply::{ModernKind, ModernMember, ResultBody, RpcError, Shape},
+    },
 };
 
 /// The layout of what is sealed.
@@ -61,6 +64,9 @@ enum Head {
         ttl_ms: u32,
         /// Kind, start, end, leading.
         modern: Vec<(u8, u32, u32, bool)>,
+        /// Which tool ran instead, as JSON.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        degraded: Option<String>,
     },
     Error {
         code: i64,
@@ -187,7 +193,8 @@ fn context(start: &[u8], scope: &[u8; 32]) -> Vec<u8> {
 
 fn encode(stored: &Stored) -> (Head, [&[u8]; 2]) {
     match stored {
-        Stored::Result(ResultBody { raw, shape, .. }) => {
+        Stored::Result(ResultBody { raw, shape, added_meta, .. }) => {
+            let degraded = added_meta.iter().find(|(key, _)| *key == meta::DEGRADED);
             let head = Head::Result {
                 members: shape.members,
                 is_error: shape.is_error,
@@ -204,6 +211,7 @@ fn encode(stored: &Stored) -> (Head, [&[u8]; 2]) {
                     .iter()
                     .map(|m| (kind(m.kind), m.start, m.end, m.leading))
                     .collect(),
+                degraded: degraded.and_then(|(_, json)| String::from_utf8(json.to_vec()).ok()),
             };
             (head, [raw, &[]])
         }
@@ -253,6 +261,7 @@ fn decode(plain: Bytes) -> Option<Stored> {
             structured,
             ttl_ms,
             modern,
+            degraded,
         } => {
             let modern = modern.into_iter().map(|(of, start, end, leading)| {
                 Some(ModernMember { kind: kind_of(of)?, leading, start, end })
@@ -275,7 +284,9 @@ fn decode(plain: Bytes) -> Option<Stored> {
                 ttl_ms,
                 modern,
             };
-            Stored::Result(ResultBody::upstream(raw, shape))
+            let mut body = ResultBody::upstream(raw, shape);
+            body.added_meta.extend(degraded.map(|json| (meta::DEGRADED, json.into())));
+            Stored::Result(body)
         }
         Head::Error { code, message, data } if message <= raw.len() => Stored::Error(RpcError {
             code,

@@ -113,6 +113,11 @@ impl<V> Keys<V> {
         self.len.fetch_sub(gone, Ordering::Relaxed);
     }
 
+    /// Looks at every counter.
+    pub fn each(&self, mut look: impl FnMut(&Arc<V>)) {
+        self.map.iter().for_each(|counter| look(counter.value()));
+    }
+
     /// Whether a full map is worth searching again: once in a second, by one thread.
     pub fn search_due(&self, now: u64) -> bool {
         const SECOND: u64 = 1_000_000_000;

@@ -1,8 +1,9 @@
-//! Limits: how many calls in a time, and how many at a time.
+//! Limits: how many calls in a time, how many at a time, and how much in a calendar window.
 //!
 //! A call meets every limit that is about it and is let through by all of them or charged by
-//! none. What is forbidden was decided before; this engine only counts. It reads no file and
-//! knows no store: the counters live in this process (`local.rs`, `slots.rs`).
+//! none. What is forbidden was decided before; this engine only counts. It reads no file. Rates
+//! and slots live in this process (`local.rs`, `slots.rs`) and know no store; quotas outlive it
+//! (`quota/`).
 //!
 //! The way of a call does no pattern matching: which limits are about a tool is worked out when
 //! the catalog changes (`Limiter::bind`), and kept as a row of bits.
@@ -10,6 +11,7 @@
 mod headers;
 mod keys;
 mod local;
+pub mod quota;
 mod scope;
 mod slots;
 mod spec;
@@ -29,6 +31,7 @@ use self::{
 
 pub use self::{
     headers::{admitted_headers, exceeded_headers},
+    quota::{Allowance, Ledger, Quotas},
     slots::SlotGuard,
     spec::{Concurrency, Dimension, Kind, LimitFault, LimitSpec, Other, Rate, Subject, Tool},
 };

@@ -14,6 +14,7 @@ use smallvec::SmallVec;
 use super::{
     RateLimit, SlotLimit,
     keys::{address_key, key},
+    quota::{QuotaLimit, counts_alike},
     spec::{Dimension, Kind, LimitFault, LimitSpec, Other, Subject, Tool},
 };
 use crate::model::{
@@ -38,16 +39,17 @@ pub(super) struct Scopes {
 struct Group {
     rates: Vec<Placed<RateLimit>>,
     slots: Vec<Placed<SlotLimit>>,
+    quotas: Vec<Placed<QuotaLimit>>,
 }
 
 /// A limit at its place.
-struct Placed<L> {
+pub(super) struct Placed<L> {
     /// Tells its keys from other limits', and gives the order in which counters are locked.
-    number: u32,
-    per: SmallVec<[Dimension; 3]>,
+    pub number: u32,
+    pub per: SmallVec<[Dimension; 3]>,
     /// `None`: about every call.
     filter: Option<usize>,
-    limit: Arc<L>,
+    pub limit: Arc<L>,
 }
 
 /// A limit as it was written, to be recognised when the same comes again.
@@ -61,6 +63,7 @@ struct Known {
 enum Built {
     Rate(Arc<RateLimit>),
     Slots(Arc<SlotLimit>),
+    Quota(Arc<QuotaLimit>),
 }
 
 /// Which filters a tool of this risk passes.
@@ -69,7 +72,8 @@ struct Row {
     bits: Bits,
 }
 
-type Bits = SmallVec<[u64; 2]>;
+/// The filters that something passes.
+pub(super) type Bits = SmallVec<[u64; 2]>;
 
 #[derive(Default)]
 struct Filters {
@@ -117,9 +121,10 @@ impl Scopes {
             return Err(LimitFault::RepeatedId(spec.id));
         }
         let kept = previous.and_then(|previous| previous.known.get(&name));
-        let (number, built) = match kept.filter(|kept| kept.spec == spec) {
-            Some(kept) => (kept.number, kept.built.clone()),
-            None => {
+        let (number, built) = match kept {
+            Some(kept) if kept.spec == spec => (kept.number, kept.built.clone()),
+            Some(kept) if counts_alike(&kept.spec, &spec) => (kept.number, Built::new(&spec)?),
+            _ => {
                 self.next_number += 1;
                 (self.next_number, Built::new(&spec)?)
             }
@@ -138,6 +143,7 @@ impl Scopes {
             }
             Built::Rate(limit) => group.rates.push(Placed { number, per, filter, limit }),
             Built::Slots(limit) => group.slots.push(Placed { number, per, filter, limit }),
+            Built::Quota(limit) => group.quotas.push(Placed { number, per, filter, limit }),
         }
         self.known.insert(name, Known { spec, number, built });
         Ok(())
@@ -160,6 +166,7 @@ impl Scopes {
         for group in self.tenants.values_mut().chain([&mut self.everybody]) {
             group.rates.sort_by_key(|placed| placed.number);
             group.slots.sort_by_key(|placed| placed.number);
+            group.quotas.sort_by_key(|placed| placed.number);
         }
     }
 
@@ -181,6 +188,45 @@ impl Scopes {
     /// The limits on concurrency that are about this call.
     pub fn slots<'a>(&'a self, subject: &Subject<'_>, found: impl FnMut(&'a SlotLimit, &[u8])) {
         self.each(subject, |group| &group.slots, found);
+    }
+
+    /// The quotas that are about this call.
+    pub fn quotas<'a>(&'a self, subject: &Subject<'_>, found: impl FnMut(&'a QuotaLimit, &[u8])) {
+        self.each(subject, |group| &group.quotas, found);
+    }
+
+    pub fn is_without_quotas(&self) -> bool {
+        let mut groups = [&self.everybody].into_iter().chain(self.tenants.values());
+        groups.all(|group| group.quotas.is_empty())
+    }
+
+    /// The quotas that a tenant's callers can meet.
+    pub fn quotas_of(&self, tenant: &str) -> impl Iterator<Item = &Placed<QuotaLimit>> {
+        let own = if self.tenants.is_empty() { None } else { self.tenants.get(tenant) };
+        [Some(&self.everybody), own].into_iter().flatten().flat_map(|group| &group.quotas)
+    }
+
+    /// Every quota there is.
+    pub fn all_quotas(&self) -> impl Iterator<Item = &Placed<QuotaLimit>> {
+        let groups = [&self.everybody].into_iter().chain(self.tenants.values());
+        groups.flat_map(|group| &group.quotas)
+    }
+
+    /// The filters that something passes.
+    pub fn passed(&self, subject: &Subject<'_>) -> Bits {
+        match (subject.tool, subject.other) {
+            (Some(tool), _) => self.passed_by(tool),
+            (None, Some(other)) => {
+                let mut bits = Bits::from_elem(0, self.filters.all.len().div_ceil(64));
+                for filter in 0..self.filters.all.len() {
+                    if self.filters.lets_through(filter, other) {
+                        set(&mut bits, filter);
+                    }
+                }
+                bits
+            }
+            (None, None) => Bits::new(),
+        }
     }
 
     /// The rates that are about every call from this address.
@@ -229,16 +275,24 @@ impl Scopes {
     }
 }
 
+impl<L> Placed<L> {
+    /// Whether it is about what passes these filters.
+    pub fn is_about(&self, passed: &Bits) -> bool {
+        self.filter.is_none_or(|filter| has(passed, filter))
+    }
+}
+
 impl Built {
     fn new(spec: &LimitSpec) -> Result<Self, LimitFault> {
         let id = spec.id.clone();
-        match spec.kind {
-            Kind::Rate(rate) => RateLimit::new(id.clone(), rate, &spec.per)
+        match &spec.kind {
+            Kind::Rate(rate) => RateLimit::new(id.clone(), *rate, &spec.per)
                 .map(|limit| Built::Rate(Arc::new(limit)))
                 .ok_or(LimitFault::Rate(id)),
-            Kind::Concurrency(limit) => SlotLimit::new(id.clone(), limit)
+            Kind::Concurrency(limit) => SlotLimit::new(id.clone(), *limit)
                 .map(|limit| Built::Slots(Arc::new(limit)))
                 .ok_or(LimitFault::Slots(id)),
+            Kind::Quota(allowance) => Ok(Built::Quota(Arc::new(QuotaLimit::new(spec, allowance)))),
         }
     }
 }

@@ -6,6 +6,7 @@ use std::{fmt, net::IpAddr, num::NonZeroU32, sync::Arc, time::Duration};
 
 use smallvec::SmallVec;
 
+use super::quota::Allowance;
 use crate::model::{
     caller::{Caller, TenantId},
     server::{Risk, UpstreamName},
@@ -30,10 +31,14 @@ pub struct LimitSpec {
 }
 
 /// Of what there is only so much.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Kind {
     Rate(Rate),
     Concurrency(Concurrency),
+    /// Of cost, in a calendar window. Those are kept apart from the others, in [`Quotas`].
+    ///
+    /// [`Quotas`]: super::Quotas
+    Quota(Arc<Allowance>),
 }
 
 /// `count` calls in each `period`, evenly spread, of which `burst` may come at once.
@@ -92,6 +97,13 @@ impl Dimension {
 
     pub fn parse(name: &str) -> Option<Dimension> {
         Self::ALL.into_iter().find(|dimension| dimension.as_str() == name)
+    }
+}
+
+impl Dimension {
+    /// Whether it tells calls of one caller apart.
+    pub(super) fn is_of_item(self) -> bool {
+        matches!(self, Dimension::Tool | Dimension::Upstream | Dimension::Risk)
     }
 }
 

@@ -92,6 +92,9 @@ pub mod meta {
     pub const IDEMPOTENCY_KEY: &str = "dev.hangu/idempotencyKey";
     pub const DRY_RUN: &str = "dev.hangu/dryRun";
     pub const REPLAYED: &str = "dev.hangu/replayed";
+    pub const QUOTA: &str = "dev.hangu/quota";
+    /// Which tool was called, and which ran.
+    pub const DEGRADED: &str = "dev.hangu/degraded";
     pub const ERROR: &str = "dev.hangu/error";
     /// Upstreams that are missing from a listing of the aggregate.
     pub const UNAVAILABLE: &str = "dev.hangu/unavailable";

@@ -167,6 +167,7 @@ impl fmt::Display for KeyedDigest {
 pub enum LimitKind {
     Rate,
     Concurrency,
+    Quota,
 }
 
 impl LimitKind {
@@ -174,6 +175,7 @@ impl LimitKind {
         match self {
             LimitKind::Rate => "rate",
             LimitKind::Concurrency => "concurrency",
+            LimitKind::Quota => "quota",
         }
     }
 }
@@ -193,6 +195,14 @@ pub struct ApprovalFact {
     /// `waiting`, `granted`, `refused`, `confirming`, `confirmed`, `declined`, `cancelled`,
     /// `unanswered`.
     pub state: &'static str,
+}
+
+/// How a quota stands that is about the call, after it was charged or refused.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct QuotaUse {
+    pub id: Arc<str>,
+    pub used: u64,
+    pub budget: u64,
 }
 
 /// The HTTP request around an exchange.
@@ -277,6 +287,11 @@ pub struct Facts {
     pub pin: Option<[u8; 32]>,
     /// Limits that refused the call.
     pub limits: SmallVec<[LimitHit; 1]>,
+    /// What the call cost, where a quota is about it.
+    pub cost: Option<u64>,
+    pub quota: Vec<QuotaUse>,
+    /// The cheaper tool that ran instead, `upstream/tool`.
+    pub degraded_to: Option<Arc<str>>,
     pub idempotency: Option<&'static str>,
     pub approval: Option<ApprovalFact>,
     /// Only what would happen was asked.

@@ -5,6 +5,7 @@ pub mod caller;
 pub mod exchange;
 pub mod ids;
 pub mod keys;
+pub mod quota;
 pub mod reply;
 pub mod server;
 pub mod server_key;

@@ -30,6 +30,8 @@ pub struct Difference {
     pub item: String,
     /// The conditions that it is about, where some calls only are decided differently.
     pub only: Option<String>,
+    /// How much of a quota is spent when it is so.
+    pub when: Option<String>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -193,23 +195,25 @@ impl Compared {
                 );
             }
         }
-        let mut told: BTreeMap<(DifferenceKind, usize, Option<String>), Vec<Seer>> =
+        let mut told: BTreeMap<(DifferenceKind, usize, Option<String>, Option<String>), Vec<Seer>> =
             BTreeMap::new();
         for seer in seers {
             let (old, new) = (self.old.look(tenant, &seer), self.new.look(tenant, &seer));
             for index in 0..self.old.items.len() {
-                for (kind, only) in compare(&old.meet(index), &new.meet(index)) {
-                    let known = told.entry((kind, index, None)).or_default();
+                let compared = compare(&old.meet(index), &new.meet(index));
+                let compared = compared.into_iter().map(|(kind, only)| (kind, only, None, None));
+                let sent = sent(&old, &new, index).into_iter();
+                let sent = sent.map(|(kind, only)| (kind, only.clone(), only, None));
+                let both = old.visible().contains(index) && new.visible().contains(index);
+                let spent = both.then(|| self.when_spent(tenant, index)).into_iter().flatten();
+                let spent = spent.map(|(kind, when)| (kind, None, None, Some(when)));
+                for (kind, only, part, when) in compared.chain(sent).chain(spent) {
+                    let known = told.entry((kind, index, part, when.clone())).or_default();
                     if !known.iter().any(|known| seer.includes(known)) {
                         known.push(seer.clone());
-                        found.extend(self.difference(kind, tenant, &seer, index, only));
-                    }
-                }
-                for (kind, only) in sent(&old, &new, index) {
-                    let known = told.entry((kind, index, only.clone())).or_default();
-                    if !known.iter().any(|known| seer.includes(known)) {
-                        known.push(seer.clone());
-                        found.extend(self.difference(kind, tenant, &seer, index, only));
+                        let mut difference = self.difference(kind, tenant, &seer, index, only);
+                        difference.iter_mut().for_each(|d| d.when.clone_from(&when));
+                        found.extend(difference);
                     }
                 }
             }
@@ -271,7 +275,34 @@ impl Compared {
             family: item.family,
             item: item.full(),
             only,
+            when: None,
         })
+    }
+
+    /// What is stopped earlier or later than before, while quotas are being spent.
+    fn when_spent(&self, tenant: Option<&TenantId>, index: usize) -> Vec<(DifferenceKind, String)> {
+        // No tenant's name is empty.
+        let any = TenantId::new("");
+        let tenant = tenant.unwrap_or(&any);
+        let (old, new) = (self.old.stops(tenant, index), self.new.stops(tenant, index));
+        let ids: BTreeSet<_> = old.keys().chain(new.keys()).collect();
+        let mut found = Vec::new();
+        for id in ids {
+            let (kind, percent) = match (old.get(id), new.get(id)) {
+                (Some(old), Some(new)) if old.is_as_strict_as(new) && new.is_as_strict_as(old) => {
+                    continue;
+                }
+                (Some(old), Some(new)) if new.is_as_strict_as(old) => {
+                    (DifferenceKind::Narrowed, new.percent.min(old.percent))
+                }
+                (_, None) | (Some(_), Some(_)) => {
+                    (DifferenceKind::Widened, old.get(id).map_or(0, |old| old.percent))
+                }
+                (None, Some(new)) => (DifferenceKind::Narrowed, new.percent),
+            };
+            found.push((kind, format!("{id} >= {percent}%")));
+        }
+        found
     }
 }
 

@@ -23,6 +23,7 @@ mod schema;
 mod scope;
 mod set;
 mod shipped;
+mod spent;
 mod suite;
 mod uri;
 mod view;
@@ -35,10 +36,9 @@ pub use bits::BitSet;
 pub use compile::{ItemPolicy, Policies, PolicyFile, Subject};
 pub use diff::{Difference, DifferenceKind, Seer, diff};
 pub use document::{
-    Action, Approval, Approvers, Asked, Case, Directory, Effect, Employee, Expected,
-    ExpectedDecision, Globs, Injected, Language, LimitKey, LimitKind, LimitRule, Override,
-    Parameter, Pin, QuotaRule, Reach, RiskSet, RoleRule, Rollout, Rule, Scope, Screen, Step,
-    StoreDown, Window,
+    Approval, Approvers, Asked, Case, Directory, Effect, Employee, Expected, ExpectedDecision,
+    Globs, Injected, Language, LimitKey, LimitKind, LimitRule, Override, Parameter, Pin, QuotaRule,
+    Reach, RiskSet, RoleRule, Rollout, Rule, Scope, Screen, StoreDown,
 };
 pub use explain::{Explanation, Told, Verdict};
 pub use flip::{Change, Flip};

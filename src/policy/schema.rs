@@ -185,6 +185,7 @@ fn quota() -> Value {
     keys.extend([
         named("budget", budget, "What may be spent.").required(),
         named("steps", list(step), "What happens on the way, from the lowest on.").required(),
+        named("store_down", words(known::STORE_DOWN.known), "Without the store."),
     ]);
     object(keys)
 }

@@ -15,6 +15,7 @@ use super::{
     ItemIndex, ItemPolicy, Rule, Subject,
     bound::Bound,
     compile::Compiled,
+    scope::ScopeRules,
     view::{View, Who},
 };
 use crate::{
@@ -164,6 +165,16 @@ impl Set {
             reached: rollouts.cloned().collect(),
         };
         Arc::new(View::new(self.bound.clone(), own.cloned(), who, None))
+    }
+
+    pub(super) fn compiled(&self) -> &Compiled {
+        &self.bound.policies
+    }
+
+    /// The platform's rules, and those that a tenant has of its own.
+    pub(super) fn scopes_of(&self, tenant: &TenantId) -> impl Iterator<Item = &Arc<ScopeRules>> {
+        let own = self.bound.policies.tenants.get(tenant);
+        [Some(&self.bound.policies.platform), own].into_iter().flatten()
     }
 
     /// The roles of which something is said in a tenant's files or the platform's.

@@ -12,9 +12,10 @@ use std::{
 use parking_lot::Mutex;
 
 use super::{
-    Decision, Family, ItemIndex, Named, Policies, Rule, Set, Verdict, View,
+    BitSet, Decision, Family, ItemIndex, Named, Policies, Rule, Set, Verdict, View,
     document::{Asked, Case, Expected},
     glob::ItemGlob,
+    spent::Spent,
 };
 use crate::model::{
     caller::{CallerId, EmployeeId, Roles, TenantId},
@@ -166,11 +167,10 @@ impl Case {
 type Heard = BTreeSet<usize>;
 
 fn judge(bench: &Bench, case: &Case, heard: &mut Heard) -> CaseOutcome {
-    if !case.spent.is_empty() {
-        let quotas: Vec<_> = case.spent.iter().map(|(id, _)| format!("`{id}`")).collect();
-        let quotas = quotas.join(", ");
-        return CaseOutcome::NotRun(format!("this version does not count {quotas} yet"));
-    }
+    let spent = match bench.spent(&case.tenant, &case.spent) {
+        Ok(spent) => spent,
+        Err(why) => return CaseOutcome::Failed(vec![why]),
+    };
     let view = bench.view(&case.asker());
     let failures = match &case.asks {
         Asked::Call { item, arguments, expect } => match bench.find(item) {
@@ -181,8 +181,18 @@ fn judge(bench: &Bench, case: &Case, heard: &mut Heard) -> CaseOutcome {
             Some(index) => {
                 hear(&view, index, arguments.as_ref(), heard);
                 let decision = view.decide_call(index, arguments.as_ref());
-                let rules: Vec<&str> = decided_by(&decision);
-                compare(expect, decision.kind, decision.reason.as_str(), &rules)
+                let stops = (decision.kind == DecisionKind::Allow)
+                    .then(|| spent.stops(bench, &view, index.get()))
+                    .flatten();
+                match stops {
+                    Some(quota) => {
+                        compare(expect, DecisionKind::Deny, "quota_exhausted", &[&*quota.id])
+                    }
+                    None => {
+                        let rules: Vec<&str> = decided_by(&decision);
+                        compare(expect, decision.kind, decision.reason.as_str(), &rules)
+                    }
+                }
             }
             None => vec![format!("`{}` is in no catalog", item.full())],
         },
@@ -190,13 +200,15 @@ fn judge(bench: &Bench, case: &Case, heard: &mut Heard) -> CaseOutcome {
             vec!["a list is always that of one's own tenant: leave `at` out".to_owned()]
         }
         Asked::List { only_risk, visible, hidden } => {
+            let shown = spent.shown(bench, &view);
+            let list = Listed { view: &view, bench, spent: &spent, shown: &shown };
             let mut failures = Vec::new();
             if let Some(risks) = only_risk {
-                failures.extend(check_risks(&view, bench, *risks, heard));
+                failures.extend(list.check_risks(*risks, heard));
             }
             for (globs, wanted) in [(visible, true), (hidden, false)] {
                 for glob in globs {
-                    failures.extend(check_glob(&view, bench, glob, wanted, heard));
+                    failures.extend(list.check_glob(glob, wanted, heard));
                 }
             }
             failures
@@ -228,64 +240,73 @@ fn compare(expect: &Expected, kind: DecisionKind, reason: &str, rules: &[&str]) 
     vec![format!("expected {wanted}, got {} ({reason}){by}", kind.as_str())]
 }
 
-fn check_risks(
-    view: &View,
-    bench: &Bench,
-    risks: super::RiskSet,
-    heard: &mut Heard,
-) -> Option<String> {
-    let mut seen = 0;
-    let mut wrong = Vec::new();
-    for (index, item) in bench.items.iter().enumerate() {
-        if !view.visible().contains(index) {
-            continue;
-        }
-        seen += 1;
-        let place = ItemIndex::new(index);
-        hear(view, place, None, heard);
-        if let Some(risk) = view.item(place).map(|policy| policy.risk)
-            && !risks.contains(risk)
-        {
-            wrong.push(format!("`{}` ({})", item.full(), risk.as_str()));
-        }
-    }
-    let words: Vec<_> = risks.iter().map(|risk| risk.as_str()).collect();
-    let words = words.join(", ");
-    match (seen, wrong.as_slice()) {
-        // A list without anything in it proves nothing.
-        (0, _) => Some(format!("expected something of [{words}], the list is empty")),
-        (_, []) => None,
-        (_, wrong) => Some(format!("expected only [{words}], the list has {}", wrong.join(", "))),
-    }
+/// A list, with what quotas leave of it.
+struct Listed<'a> {
+    view: &'a View,
+    bench: &'a Bench,
+    spent: &'a Spent<'a>,
+    shown: &'a BitSet,
 }
 
-fn check_glob(
-    view: &View,
-    bench: &Bench,
-    glob: &ItemGlob,
-    wanted: bool,
-    heard: &mut Heard,
-) -> Option<String> {
-    let mut wrong = Vec::new();
-    let mut any = false;
-    for (index, item) in bench.items.iter().enumerate() {
-        let full = item.full();
-        if item.family != Family::Tools || !glob.matches(&full) {
-            continue;
+impl Listed<'_> {
+    fn check_risks(&self, risks: super::RiskSet, heard: &mut Heard) -> Option<String> {
+        let Self { view, bench, shown, .. } = *self;
+        let mut seen = 0;
+        let mut wrong = Vec::new();
+        for (index, item) in bench.items.iter().enumerate() {
+            if !shown.contains(index) {
+                continue;
+            }
+            seen += 1;
+            let place = ItemIndex::new(index);
+            hear(view, place, None, heard);
+            if let Some(risk) = view.item(place).map(|policy| policy.risk)
+                && !risks.contains(risk)
+            {
+                wrong.push(format!("`{}` ({})", item.full(), risk.as_str()));
+            }
         }
-        any = true;
-        hear(view, ItemIndex::new(index), None, heard);
-        if view.visible().contains(index) != wanted {
-            let decision = view.decide(ItemIndex::new(index));
-            let by = decision.rule.map_or(String::new(), |rule| format!(" by `{}`", rule.id));
-            wrong.push(format!("`{full}` ({}{by})", decision.reason.as_str()));
+        let words: Vec<_> = risks.iter().map(|risk| risk.as_str()).collect();
+        let words = words.join(", ");
+        match (seen, wrong.as_slice()) {
+            // A list without anything in it proves nothing.
+            (0, _) => Some(format!("expected something of [{words}], the list is empty")),
+            (_, []) => None,
+            (_, wrong) => {
+                Some(format!("expected only [{words}], the list has {}", wrong.join(", ")))
+            }
         }
     }
-    let (should, does) = if wanted { ("see", "hidden") } else { ("not see", "visible") };
-    if !any {
-        return Some(format!("`{}` matches no tool that the files name", glob.as_str()));
+
+    fn check_glob(&self, glob: &ItemGlob, wanted: bool, heard: &mut Heard) -> Option<String> {
+        let Self { view, bench, spent, shown } = *self;
+        let mut wrong = Vec::new();
+        let mut any = false;
+        for (index, item) in bench.items.iter().enumerate() {
+            let full = item.full();
+            if item.family != Family::Tools || !glob.matches(&full) {
+                continue;
+            }
+            any = true;
+            hear(view, ItemIndex::new(index), None, heard);
+            if shown.contains(index) != wanted {
+                let decision = view.decide(ItemIndex::new(index));
+                let by = decision.rule.map_or(String::new(), |rule| format!(" by `{}`", rule.id));
+                let stops = (view.visible().contains(index) && !shown.contains(index))
+                    .then(|| spent.stops(bench, view, index))
+                    .flatten();
+                wrong.push(match stops {
+                    Some(quota) => format!("`{full}` (quota_exhausted by `{}`)", quota.id),
+                    None => format!("`{full}` ({}{by})", decision.reason.as_str()),
+                });
+            }
+        }
+        let (should, does) = if wanted { ("see", "hidden") } else { ("not see", "visible") };
+        if !any {
+            return Some(format!("`{}` matches no tool that the files name", glob.as_str()));
+        }
+        (!wrong.is_empty()).then(|| format!("expected to {should} {}: {does}", wrong.join(", ")))
     }
-    (!wrong.is_empty()).then(|| format!("expected to {should} {}: {does}", wrong.join(", ")))
 }
 
 /// Notes which rules are about the viewer and the item.

@@ -41,7 +41,7 @@ pub struct View {
 }
 
 /// What policy knows of who looks.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Who {
     /// Where some rule names it; all others are alike.
     pub caller: Option<CallerId>,
@@ -63,7 +63,7 @@ pub enum NotMeant {
 }
 
 /// A rule that is about the caller, and the items it is about.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 struct Applied {
     rule: Arc<Rule>,
     bits: Arc<BitSet>,
@@ -176,6 +176,26 @@ impl View {
     /// the same share it.
     pub fn visible(&self) -> &Arc<BitSet> {
         &self.visible
+    }
+
+    /// The same eyes, for lists that leave these out although calls of them are decided as before:
+    /// what is refused for another reason than the rules.
+    pub fn without(&self, left_out: &BitSet) -> View {
+        let mut visible = BitSet::clone(&self.visible);
+        visible.remove_all(left_out);
+        View {
+            bound: self.bound.clone(),
+            own: self.own.clone(),
+            who: self.who.clone(),
+            deny: self.deny.clone(),
+            ask: self.ask.clone(),
+            allow: self.allow.clone(),
+            visible: self.bound.share(visible),
+            conditional: self.conditional.clone(),
+            asked: self.asked.clone(),
+            held: self.held.clone(),
+            shadow: self.shadow.clone(),
+        }
     }
 
     pub fn revision(&self) -> &Arc<str> {

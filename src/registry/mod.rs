@@ -12,6 +12,7 @@ mod names;
 mod param_header;
 mod pin;
 mod schema;
+mod stand_in;
 
 use std::{
     collections::{HashMap, hash_map::Entry as Place},
@@ -27,6 +28,7 @@ pub use names::{NAME_MAX, Names};
 pub use param_header::{MarkFault, MarkedArguments, ParamHeader, without_marks};
 pub use pin::{Care, Held, Pinning};
 pub use schema::{ArgumentSchema, Mismatch, SchemaFault};
+pub use stand_in::stands_in;
 
 use self::pin::Pin;
 use crate::{

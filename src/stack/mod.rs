@@ -30,6 +30,7 @@ pub mod notices;
 pub mod parked;
 pub mod policy;
 pub mod principal;
+pub mod quota;
 pub mod rate_limit;
 pub mod respond;
 pub mod route;
@@ -59,6 +60,7 @@ use self::{
     parked::ParkedCalls,
     policy::PolicyLayer,
     principal::PrincipalLayer,
+    quota::QuotaLayer,
     rate_limit::{AddressLimitLayer, RateLimitLayer},
     respond::{RespondLayer, ToolsCallErrors},
     route::RouteLayer,
@@ -135,8 +137,6 @@ pub struct Engines {
     pub northbound: NorthboundConfig,
     pub lists: ListConfig,
     pub tools_call_errors: ToolsCallErrors,
-    /// Calls that wait for somebody's yes.
-    pub approvals: Arc<Approvals>,
     /// Serves `/v1`.
     pub api: Arc<dyn Api>,
 }
@@ -184,6 +184,8 @@ where
     let stack = AuditLayer::new(e.audit.clone()).layer(stack);
     // What is only tried ends here: all checks are above, and nothing has been written.
     let stack = DryRunLayer.layer(stack);
+    // What leaves is paid for before its intent is written; what is replayed is not.
+    let stack = QuotaLayer::new(e.upstreams.clone(), e.telemetry.metrics().clone()).layer(stack);
     // Nobody is asked about a replay, and nobody twice about what is charged or refused anyway.
     let stack = ApprovalLayer {
         approvals: e.approvals.clone(),

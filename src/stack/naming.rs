@@ -20,7 +20,7 @@ use crate::{
         uris::{self, Place},
     },
     error::Error,
-    mcp::{Family, Method},
+    mcp::{Family, Method, meta},
     model::{
         call::{Request, Surface, Target},
         exchange::NorthDialect,
@@ -153,7 +153,9 @@ impl Names {
         if body.rendered {
             return body;
         }
-        let renamed = self.renamed.as_ref().and_then(|(index, upstream)| {
+        let ran = self.ran_instead(&body);
+        let owner = self.renamed.as_ref().map(|own| ran.as_ref().unwrap_or(own));
+        let renamed = owner.and_then(|(index, upstream)| {
             uris::rename(self.method, &body.raw, |uri, place| {
                 self.public(*index, upstream, uri, place)
             })
@@ -168,6 +170,17 @@ impl Names {
             body.fresh_ms = Some(if self.answers { 0 } else { own });
         }
         body
+    }
+
+    /// Whose answer it is where a quota had another tool run, be it now or when it was first
+    /// given.
+    fn ran_instead(&self, body: &ResultBody) -> Option<(usize, UpstreamName)> {
+        let (_, degraded) = body.added_meta.iter().find(|(key, _)| *key == meta::DEGRADED)?;
+        let degraded: serde_json::Value = serde_json::from_slice(degraded).ok()?;
+        let (name, _) = degraded["to"].as_str()?.split_once('/')?;
+        let mut all = self.world.catalog.listings(&Surface::Aggregate).enumerate();
+        all.find(|(_, (known, _))| known.as_str() == name)
+            .map(|(index, (known, _))| (index, known.clone()))
     }
 
     /// A link into the web is the client's to follow, unless the server lists what is there.

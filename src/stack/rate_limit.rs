@@ -126,7 +126,7 @@ where
 
     fn call(&mut self, permitted: Permitted) -> Self::Future {
         if permitted.trial.is_some() {
-            return match permitted.world.limiter.look(&subject(&permitted)) {
+            return match permitted.world.limiter.look(&permitted.subject()) {
                 Ok(()) => Either::Right(Either::Left(Charged::none(self.inner.call(permitted)))),
                 Err(exceeded) => {
                     Either::Left(ready(Err(refused(&permitted.call.exchange, &exceeded))))
@@ -135,7 +135,7 @@ where
         }
         // A stream of notices is idle nearly all of its time and has caps of its own.
         let lasts = !matches!(permitted.call.request, Request::Listen(_));
-        match permitted.world.limiter.try_enter(&subject(&permitted)) {
+        match permitted.world.limiter.try_enter(&permitted.subject()) {
             Attempt::In(entry) => {
                 let again = Again::of(&permitted);
                 let inner = self.inner.call(permitted);
@@ -151,7 +151,7 @@ where
                     let entry = permitted
                         .world
                         .limiter
-                        .enter(&subject(&permitted))
+                        .enter(&permitted.subject())
                         .await
                         .map_err(|exceeded| refused(&permitted.call.exchange, &exceeded))?;
                     if let Some(waited) = entry.waited {
@@ -163,11 +163,6 @@ where
             }
         }
     }
-}
-
-fn subject(permitted: &Permitted) -> Subject<'_> {
-    let other = permitted.asked.as_ref().map(|asked| asked.upstream.as_str());
-    subject_of(&permitted.call.caller, permitted.tool.as_deref(), other, permitted.risk())
 }
 
 fn subject_of<'a>(

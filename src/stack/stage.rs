@@ -24,9 +24,10 @@ use tokio::time::Instant;
 use crate::{
     body::Pieces,
     error::Error,
+    limit,
     mcp::{Capabilities, Family, LogLevel, Served, Version},
     model::{
-        call::{Ask, Call, Client, Meta, Notices, RawMembers},
+        call::{Ask, Call, Client, Meta, Notices, RawMembers, Request},
         caller::Caller,
         exchange::{Exchange, NorthDialect},
         reply::RpcError,
@@ -236,6 +237,23 @@ impl Permitted {
     /// What the call may do at worst; the worst there is where nobody has said.
     pub fn risk(&self) -> Risk {
         self.permit.policy().map_or(Risk::WriteHigh, |policy| policy.risk)
+    }
+
+    /// What limits and quotas are asked about.
+    pub fn subject(&self) -> limit::Subject<'_> {
+        let tool = match (&self.call.request, &self.tool) {
+            (Request::CallTool(_), Some(tool)) => Some(limit::Tool {
+                name: &tool.qualified,
+                upstream: tool.upstream.as_str(),
+                risk: self.risk(),
+            }),
+            _ => None,
+        };
+        let other = self
+            .asked
+            .as_ref()
+            .map(|asked| limit::Other { upstream: asked.upstream.as_str(), risk: self.risk() });
+        limit::Subject::new(&self.call.caller, tool).about(other)
     }
 }
 

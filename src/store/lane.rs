@@ -166,7 +166,7 @@ impl Health {
                 store.kind = self.kind,
                 error = %why,
                 "The store cannot be written: calls with an idempotency key, and those that need \
-                 approval, are refused until it can"
+                 approval, are refused until it can, and quotas count by their `store_down`"
             );
         }
     }

@@ -28,6 +28,11 @@ const MIGRATIONS: &[Migration] = &[
         sqlite: include_str!("migrations/0003_approvals.sqlite.sql"),
         postgres: include_str!("migrations/0003_approvals.postgres.sql"),
     },
+    Migration {
+        name: "quotas",
+        sqlite: include_str!("migrations/0004_quotas.sqlite.sql"),
+        postgres: include_str!("migrations/0004_quotas.postgres.sql"),
+    },
 ];
 
 const LIST: &str = "CREATE TABLE IF NOT EXISTS hangu_migration (

@@ -13,6 +13,7 @@ mod credentials;
 mod lane;
 mod migrations;
 mod postgres;
+mod quotas;
 mod replays;
 mod sqlite;
 
@@ -42,6 +43,7 @@ use self::{
     approvals::ApprovalSql,
     credentials::CredentialSql,
     lane::{Backend, Job, Lane, Task},
+    quotas::QuotaSql,
     replays::ReplaySql,
 };
 use crate::{
@@ -49,6 +51,7 @@ use crate::{
     clock::Clock,
     credential::store::CredentialStore,
     idempotency::{Usage, store::ReplayStore},
+    limit::quota::store::QuotaStore,
 };
 
 /// Pieces of work that may wait for one lane.
@@ -96,6 +99,7 @@ pub struct Opened {
     pub store: Store,
     pub replays: Arc<dyn ReplayStore>,
     pub credentials: Arc<dyn CredentialStore>,
+    pub quotas: Arc<dyn QuotaStore>,
     /// What of them is kept already.
     pub usage: Usage,
     pub approvals: Arc<dyn ApprovalStore>,
@@ -132,7 +136,7 @@ impl Store {
 
     fn start<B: Backend>(backend: B, lanes: usize, clock: &Clock) -> Result<Opened, OpenError>
     where
-        B::Conn: ReplaySql + ApprovalSql + CredentialSql,
+        B::Conn: ReplaySql + ApprovalSql + CredentialSql + QuotaSql,
     {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
@@ -166,8 +170,8 @@ impl Store {
         let usage = opened.recv().map_err(|_| gone())??;
         let handle = Arc::new(Handle::<B> { lanes: senders.into(), health: health.clone(), owner });
         let store = Store { health, stop, thread: Some(thread) };
-        let (replays, approvals) = (handle.clone(), handle.clone());
-        Ok(Opened { store, replays, approvals, credentials: handle, usage })
+        let (replays, approvals, quotas) = (handle.clone(), handle.clone(), handle.clone());
+        Ok(Opened { store, replays, approvals, quotas, credentials: handle, usage })
     }
 
     /// What to ask whether it can be used.

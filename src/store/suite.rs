@@ -1,6 +1,8 @@
 //! The contract that every store passes: the life of a key, looked at through the engine, in one
 //! process and across several.
 
+pub(super) mod quotas;
+
 use std::{sync::Arc, time::Duration};
 
 use bytes::Bytes;

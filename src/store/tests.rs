@@ -117,6 +117,27 @@ approvals_contract!(approvals_in_postgres, postgres: of_many_who_ask_at_once_one
     what_waits_is_bounded, what_nobody_decides_expires_once_and_is_forgotten,
     a_restart_keeps_requests);
 
+macro_rules! quotas {
+    ($store:ident in $name:ident: $($test:ident),+) => {
+        mod $name {
+            $(#[test]
+            fn $test() {
+                if let Some(place) = super::$store() {
+                    super::block_on(super::suite::quotas::$test(place));
+                }
+            })+
+        }
+    };
+}
+
+quotas!(sqlite in sqlite_quotas: units_are_taken_up_to_the_ceiling_and_no_further,
+    a_window_turns_once_and_never_back, what_is_put_right_is_there_for_others,
+    a_restart_forgets_no_unit, a_sweep_takes_only_windows_that_are_over);
+
+quotas!(postgres in postgres_quotas: units_are_taken_up_to_the_ceiling_and_no_further,
+    a_window_turns_once_and_never_back, what_is_put_right_is_there_for_others,
+    a_restart_forgets_no_unit, a_sweep_takes_only_windows_that_are_over);
+
 #[test]
 fn every_store_does_what_the_model_does() {
     suite::it_does_what_the_model_does(&memory().unwrap(), 1, 500);

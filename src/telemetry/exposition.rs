@@ -80,6 +80,17 @@ impl Metrics {
         }
         page.counters(metric::LIMIT_REJECTIONS, "Calls over a limit.", &self.limit_rejections);
         page.counters(
+            metric::LIMIT_FALLBACKS,
+            "Calls that a limit decided without its store.",
+            &self.limit_fallbacks,
+        );
+        page.head(metric::QUOTA_UTILIZATION, Kind::Gauge, "Spent of a quota, as parts of one.");
+        for (labels, entry) in sorted(&self.quota_utilization) {
+            let thousandths = entry.series.value();
+            let share = format!("{}.{:03}", thousandths / 1_000, thousandths % 1_000);
+            page.sample(metric::QUOTA_UTILIZATION, "", &labels, share);
+        }
+        page.counters(
             metric::IDEMPOTENCY_REQUESTS,
             "Calls with an idempotency key, by what was known of it.",
             &self.idempotency,

@@ -388,6 +388,10 @@ impl<const N: usize, S: Names<N>> Plain<N, S> {
     pub fn first(&self) -> &str {
         self.values.first().map_or("", |value| value)
     }
+
+    pub fn values(&self) -> [&str; N] {
+        self.values.each_ref().map(|value| &**value)
+    }
 }
 
 impl<const N: usize, S: Names<N>> Labels for Plain<N, S> {

@@ -4,6 +4,7 @@
 //! are printed is in `exposition.rs`.
 
 use std::{
+    collections::HashSet,
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
@@ -43,6 +44,9 @@ pub struct Metrics {
     pub(super) http: Family<Answered, Histogram>,
     pub(super) decisions: Family<OwnedDecided, Counter>,
     pub(super) limit_rejections: Family<Plain<3, LimitLabels>, Counter>,
+    pub(super) limit_fallbacks: Family<Plain<2, FallbackLabels>, Counter>,
+    /// In thousandths.
+    pub(super) quota_utilization: Family<Plain<2, QuotaLabels>, Gauge>,
     pub(super) idempotency: Family<Plain<1, IdempotencyLabels>, Counter>,
     pub(super) approvals: Family<Plain<1, ApprovalLabels>, Counter>,
     pub(super) approval_wait: Family<Plain<1, ApprovalLabels>, Histogram>,
@@ -136,6 +140,8 @@ macro_rules! labels {
 
 labels! {
     LimitLabels = [LIMIT_NAME, LIMIT_KIND, TENANT];
+    FallbackLabels = [LIMIT_NAME, FALLBACK];
+    QuotaLabels = [LIMIT_NAME, TENANT];
     IdempotencyLabels = [IDEMPOTENCY];
     ApprovalLabels = [APPROVAL_STATE];
     ReloadLabels = [RELOAD_RESULT];
@@ -170,6 +176,8 @@ impl Metrics {
             http: Family::new(|| Histogram::new(HTTP)),
             decisions: Family::new(Counter::default),
             limit_rejections: Family::new(Counter::default),
+            limit_fallbacks: Family::new(Counter::default),
+            quota_utilization: Family::new(Gauge::default),
             idempotency: Family::new(Counter::default),
             approvals: Family::new(Counter::default),
             approval_wait: Family::new(|| Histogram::new(OPERATION)),
@@ -266,6 +274,27 @@ impl Metrics {
     pub fn client_session(&self, session: EndedSession<'_>, lasted: Duration) {
         session.each(|labels| {
             self.client_session.with(labels, |series| series.observe(lasted, None));
+        });
+    }
+
+    /// Counts a call that a limit let through, or not, without the store that it counts in.
+    pub fn limit_fallback(&self, limit: &str, fallback: &str) {
+        self.limit_fallbacks.with([limit, fallback], |series| series.add(1));
+    }
+
+    /// How much of quotas tenants have spent, as parts of one: these, and no others any more.
+    pub fn quota_utilization<'a>(&self, all: impl Iterator<Item = (&'a str, &'a str, f64)>) {
+        let mut kept = HashSet::new();
+        for (quota, tenant, share) in all {
+            let tenant = self.tenants.label(tenant);
+            #[expect(clippy::cast_possible_truncation, reason = "a cast to an integer saturates")]
+            let thousandths = (share * 1_000.0).round() as i64;
+            self.quota_utilization.with([quota, tenant], |series| series.set(thousandths));
+            kept.insert((quota.to_owned(), tenant.to_owned()));
+        }
+        self.quota_utilization.retain(|labels, _| {
+            let [quota, tenant] = labels.values();
+            kept.contains(&(quota.to_owned(), tenant.to_owned()))
         });
     }
 

@@ -47,6 +47,7 @@ pub mod attribute {
     pub const CALL_SOURCE: &str = "hangu.call.source";
     pub const DECISION: &str = "hangu.decision";
     pub const ERROR_CODE: &str = "hangu.error.code";
+    pub const FALLBACK: &str = "hangu.fallback";
     pub const IDEMPOTENCY: &str = "hangu.idempotency";
     pub const LIMIT_KIND: &str = "hangu.limit.kind";
     pub const LIMIT_NAME: &str = "hangu.limit.name";
@@ -82,11 +83,13 @@ pub mod metric {
     pub const CLIENT_SESSION: &str = "mcp.client.session.duration";
     pub const HTTP_SERVER_DURATION: &str = "http.server.request.duration";
     pub const IDEMPOTENCY_REQUESTS: &str = "hangu.idempotency.requests";
+    pub const LIMIT_FALLBACKS: &str = "hangu.limit.fallbacks";
     pub const LIMIT_REJECTIONS: &str = "hangu.limit.rejections";
     pub const OVERHEAD_DURATION: &str = "hangu.overhead.duration";
     pub const POLICY_DECISIONS: &str = "hangu.policy.decisions";
     pub const POLICY_INFO: &str = "hangu.policy.info";
     pub const POLICY_RELOADS: &str = "hangu.policy.reloads";
+    pub const QUOTA_UTILIZATION: &str = "hangu.quota.utilization";
     pub const REQUESTS_ACTIVE: &str = "hangu.requests.active";
     pub const SERVER_DURATION: &str = "mcp.server.operation.duration";
     pub const SERVER_SESSION: &str = "mcp.server.session.duration";

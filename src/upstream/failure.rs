@@ -67,9 +67,10 @@ impl Scene<'_> {
         source: impl Into<Box<dyn StdError + Send + Sync>>,
     ) -> Error {
         let failure = Failure { endpoint: self.endpoint.cloned(), sent, source: source.into() };
-        Error::new(Code::ExternalServiceError, format!("The upstream `{}` {says}.", self.name))
-            .with_kind(kind)
-            .with_cause(failure)
+        let says = format!("The upstream `{}` {says}.", self.name);
+        let error =
+            Error::new(Code::ExternalServiceError, says).with_kind(kind).with_cause(failure);
+        if sent { error } else { error.with_known_outcome() }
     }
 
     /// No connection came about: nothing was sent.

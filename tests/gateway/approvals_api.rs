@@ -3,6 +3,7 @@
 
 mod command;
 mod webhook;
+mod whole;
 
 use std::sync::Arc;
 

@@ -41,7 +41,7 @@ fn upstream() -> Upstream {
 
 #[track_caller]
 fn run(home: &Home, args: &[&str], code: i32) -> String {
-    let Output { status, stdout, stderr } = home.run(args);
+    let Output { status, stdout, stderr } = home.output(args);
     let text = [stdout, stderr].map(|text| String::from_utf8(text).unwrap()).concat();
     assert_eq!(status.code(), Some(code), "{args:?}: {text}");
     text
@@ -272,7 +272,7 @@ fn two_who_change_the_keyring_at_once_do_not_undo_each_other() {
     run(&home, &alone, 0);
     run(&home, &alone, 1);
     let ended: Vec<Option<i32>> = thread::scope(|scope| {
-        let rotate = || home.run(&["keys", "rotate", "--keyring", "alone.json"]).status.code();
+        let rotate = || home.output(&["keys", "rotate", "--keyring", "alone.json"]).status.code();
         let all: Vec<_> = (0..6).map(|_| scope.spawn(rotate)).collect();
         all.into_iter().map(|one| one.join().unwrap()).collect()
     });
@@ -446,7 +446,7 @@ fn nothing_of_a_key_is_to_be_seen_anywhere() {
     for verb in [&["status"][..], &["promote"], &["rewrap"], &["status"]] {
         for format in ["human", "json"] {
             let args = [&["keys"], verb, &["--format", format]].concat();
-            let Output { stdout, stderr, .. } = home.run(&args);
+            let Output { stdout, stderr, .. } = home.output(&args);
             seen.push((format!("{args:?}"), [stdout, stderr].concat()));
         }
     }

@@ -38,6 +38,7 @@ mod pins;
 mod policy_tools;
 mod process_support;
 mod questions;
+mod quotas;
 mod rate_limit;
 mod reload;
 mod resume;

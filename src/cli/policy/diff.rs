@@ -20,10 +20,13 @@ use crate::{
 
 /// Which folders.
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Limits and quotas are not compared, only who may use what.\n\n\
+#[command(
+    after_help = "Limits are not compared, only who may use what, and how much of a quota may be \
+    spent with it.\n\n\
     Examples:\n  \
     hangu policy diff ../main/policies policies\n  \
-    hangu policy diff ../main/policies policies --allow-widening --format json")]
+    hangu policy diff ../main/policies policies --allow-widening --format json"
+)]
 pub struct Diff {
     /// The policies as they are
     #[arg(value_name = "OLD")]
@@ -73,33 +76,38 @@ struct Group<'d> {
     who: &'d Seer,
     family: Family,
     only: Option<&'d str>,
+    when: Option<&'d str>,
     items: Vec<&'d str>,
 }
 
 fn groups(differences: &BTreeSet<Difference>) -> Vec<Group<'_>> {
-    type Key<'d> = (DifferenceKind, Option<String>, &'d Seer, Family, Option<&'d str>);
+    type Key<'d> =
+        (DifferenceKind, Option<String>, &'d Seer, Family, Option<&'d str>, Option<&'d str>);
     let mut by: BTreeMap<Key<'_>, Vec<&str>> = BTreeMap::new();
     for difference in differences {
         let tenant = difference.tenant.as_ref().map(ToString::to_string);
         let only = difference.only.as_deref();
-        let key = (difference.kind, tenant, &difference.who, difference.family, only);
+        let when = difference.when.as_deref();
+        let key = (difference.kind, tenant, &difference.who, difference.family, only, when);
         by.entry(key).or_default().push(&difference.item);
     }
     // What is the same in several tenants is told once.
     let mut groups: Vec<Group<'_>> = Vec::new();
-    for ((kind, tenant, who, family, only), items) in by {
+    for ((kind, tenant, who, family, only, when), items) in by {
         let tenant = tenant.unwrap_or_else(|| "(others)".to_owned());
         let same = groups.iter_mut().find(|group| {
             group.kind == kind
                 && group.who == who
                 && group.family == family
                 && group.only == only
+                && group.when == when
                 && group.items == items
         });
         match same {
             Some(group) => group.tenants.push(tenant),
             None => {
-                groups.push(Group { kind, tenants: vec![tenant], who, family, only, items });
+                let tenants = vec![tenant];
+                groups.push(Group { kind, tenants, who, family, only, when, items });
             }
         }
     }
@@ -167,7 +175,8 @@ impl Group<'_> {
     fn text(&self) -> String {
         let items = escape(&self.items.join(", "));
         let only = self.only.map_or(String::new(), |only| format!(" where {}", escape(only)));
-        format!("{items}{only}")
+        let when = self.when.map_or(String::new(), |when| format!(" when {}", escape(when)));
+        format!("{items}{only}{when}")
     }
 
     fn as_json(&self) -> serde_json::Value {
@@ -182,6 +191,7 @@ impl Group<'_> {
             "family": self.family.key(),
             "items": self.items,
             "where": self.only,
+            "when": self.when,
         })
     }
 }

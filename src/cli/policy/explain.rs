@@ -18,10 +18,11 @@ use crate::{
     model::{
         caller::{CallerId, EmployeeId, Role, Roles, TenantId},
         exchange::DecisionKind,
+        quota::Budget,
     },
     policy::{
         Asker, Bench, Effect, Explanation, Family, Flip, ItemIndex, ItemPolicy, Named, Policies,
-        Rule, Told, Verdict, View,
+        QuotaRule, Rule, Told, Verdict, View,
     },
     yaml::check_name,
 };
@@ -104,6 +105,8 @@ struct Answer<'a, 'v> {
     view: &'a View,
     /// What else there is to say of the item.
     note: Option<String>,
+    /// The quotas that it is paid from.
+    quotas: Vec<(&'a QuotaRule, Budget)>,
 }
 
 /// Writes the explanation. It is no finding that somebody may not do something.
@@ -132,7 +135,11 @@ pub fn run(args: &Explain, out: &mut dyn Write) -> Result<Ending, CommandError> 
     let Some(explanation) = view.explain(index, arguments.as_ref()) else {
         return Err(CommandError::Usage(format!("`{}` is in no catalog", item.full())));
     };
+    let policy = bench.set.item(index);
+    let is_about = |quota: &QuotaRule| policy.is_some_and(|policy| quota.is_about(&item, policy));
+    let quotas = bench.set.quotas_of(&args.tenant).filter(|quota| is_about(quota));
     let answer = Answer {
+        quotas: quotas.map(|quota| (&**quota, bench.set.priced(&quota.budget))).collect(),
         revision: policies.revision(),
         item: item.full(),
         policy: policies.item(item.subject()),
@@ -247,6 +254,12 @@ impl<'v> Answer<'_, 'v> {
             writeln!(out, "  {name:<6}  {of} of {all} {verb}{may}")?;
             self.table(&rules, paint, out)?;
         }
+        for (quota, budget) in self.quotas() {
+            let place = format!("{}:{}", quota.at.source.name, quota.at.line);
+            let head = format!("  quota   {}  {place}   ", quota.id);
+            let text = words::quota_text(budget, self.cost);
+            writeln!(out, "{head}{}", wrap(&text, head.chars().count(), WIDTH))?;
+        }
         let text = format!("so {}", self.conclusion());
         writeln!(out, "  {}", wrap(&text, 2, WIDTH))?;
         Ok(())
@@ -291,8 +304,19 @@ impl<'v> Answer<'_, 'v> {
             let (effect, id) = (told.rule.effect.as_str(), &told.rule.id);
             writeln!(out, "{}: {effect} {id}: {}", place(told.rule), self.reason(told))?;
         }
+        for (quota, budget) in self.quotas() {
+            let place = format!("{}:{}", quota.at.source.name, quota.at.line);
+            writeln!(out, "{place}: quota {}: {}", quota.id, words::quota_text(budget, self.cost))?;
+        }
         writeln!(out, "{}", self.conclusion())?;
         Ok(())
+    }
+
+    /// What is never let through is paid from nothing.
+    fn quotas(&self) -> impl Iterator<Item = &(&QuotaRule, Budget)> {
+        let decided = self.explanation.decision.kind;
+        let may = matches!(decided, DecisionKind::Allow | DecisionKind::RequireApproval);
+        self.quotas.iter().filter(move |_| may)
     }
 
     fn reason(&self, told: &Told<'_>) -> String {
@@ -370,6 +394,12 @@ impl<'v> Answer<'_, 'v> {
             "cost": self.cost,
             "published": published_name(&self.policy),
             "withheld": withheld(&self.policy),
+            "quotas": self.quotas().map(|(quota, budget)| json!({
+                "id": &*quota.id,
+                "file": quota.at.source.name,
+                "line": quota.at.line,
+                "what": words::quota_text(budget, self.cost),
+            })).collect::<Vec<_>>(),
             "revision": self.revision,
             "rules": rules,
             "change": change_text(&self.flip, decision.kind, &self.item),

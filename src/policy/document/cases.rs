@@ -2,11 +2,7 @@
 
 use bytes::Bytes;
 
-use super::{
-    RiskSet,
-    language::{Language, Place},
-    narrowing,
-};
+use super::{RiskSet, narrowing};
 use crate::{
     fault::{FaultCode, Faults, Span},
     model::{
@@ -82,6 +78,7 @@ pub(in crate::policy) const REASONS: Words<&str> = Words {
         ("rule_approval", "rule_approval"),
         ("unclassified", "unclassified"),
         ("tenant_boundary", "tenant_boundary"),
+        ("quota_exhausted", "quota_exhausted"),
     ],
     later: &[],
 };
@@ -90,26 +87,21 @@ pub(in crate::policy) const REASONS: Words<&str> = Words {
 const CALLS: [(&str, Family); 3] =
     [("call", Family::Tools), ("get", Family::Prompts), ("read", Family::Resources)];
 
-pub(super) fn read(map: &mut MapReader<'_>, language: Language, faults: &mut Faults) -> Vec<Case> {
+pub(super) fn read(map: &mut MapReader<'_>, faults: &mut Faults) -> Vec<Case> {
     let node = map.required_node("cases", faults);
     let nodes = node.map(|node| node.list(faults)).unwrap_or_default();
-    nodes.iter().filter_map(|node| Case::read(node, language, faults)).collect()
+    nodes.iter().filter_map(|node| Case::read(node, faults)).collect()
 }
 
 // === impl Case ===
 
 impl Case {
-    fn read(node: &Node, language: Language, faults: &mut Faults) -> Option<Self> {
+    fn read(node: &Node, faults: &mut Faults) -> Option<Self> {
         let mut map = node.map(faults)?;
         let name: Option<Spanned<String>> = map.required("name", faults);
         let who = map.required_node("as", faults).and_then(|node| Viewer::read(node, faults));
         let foreign: Option<TenantId> = map.optional("at", faults);
-        let given = map.node("given");
-        if let Some(given) = given.filter(|_| !language.has(Place::Case, "given")) {
-            let message = "`given` is not part of this version: quotas are not counted yet";
-            faults.add(FaultCode::NotInThisVersion, &given.at, message);
-        }
-        let spent = given.map(|node| read_given(node, faults)).unwrap_or_default();
+        let spent = map.node("given").map(|node| read_given(node, faults)).unwrap_or_default();
         let asks = Asked::read(&mut map, faults);
         map.finish(faults);
         let (name, who) = (name?, who?);

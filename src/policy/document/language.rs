@@ -20,20 +20,15 @@ pub enum Language {
 /// The mappings that such keys stand in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Place {
-    Policy,
     Limit,
     Item,
-    Case,
 }
 
-const MISSING: [(Place, &str); 6] = [
-    (Place::Policy, "quotas"),
+const MISSING: [(Place, &str); 3] = [
     (Place::Limit, "store_down"),
-    (Place::Item, "cost"),
     (Place::Item, "screen"),
     // A word of `pin`; see `classes.rs`.
     (Place::Item, "pin: approve"),
-    (Place::Case, "given"),
 ];
 
 impl Language {

@@ -16,7 +16,6 @@ mod rules;
 
 use std::sync::Arc;
 
-use self::language::Place;
 use crate::{
     fault::{FaultCode, Faults, Span, nearest},
     model::caller::TenantId,
@@ -30,7 +29,7 @@ pub use directory::{Directory, Employee};
 pub use faces::{Injected, Override, Parameter};
 pub use language::Language;
 pub use limits::{LimitKey, LimitKind, LimitRule, StoreDown};
-pub use quotas::{Action, QuotaRule, Step, Window};
+pub use quotas::QuotaRule;
 pub use roles::RoleRule;
 pub use rules::{Effect, Globs, Reach, RiskSet, Rule};
 
@@ -128,7 +127,7 @@ impl Document {
             Kind::Policy => Document::Policy(PolicyDocument::read(&mut map, language, faults)),
             Kind::Tools => Document::Tools(shared(classes::read(&mut map, language, faults))),
             Kind::Directory => Document::Directory(shared(directory::read(&mut map, faults))),
-            Kind::Cases => Document::Cases(shared(cases::read(&mut map, language, faults))),
+            Kind::Cases => Document::Cases(shared(cases::read(&mut map, faults))),
         };
         map.finish(faults);
         Some(document)
@@ -137,7 +136,6 @@ impl Document {
 
 impl PolicyDocument {
     fn read<'n>(map: &mut MapReader<'n>, language: Language, faults: &mut Faults) -> Self {
-        language.refuse(map, Place::Policy, faults);
         let mode = map.node("mode");
         let shadow = mode.filter(|node| MODES.read(node, faults) == Some(true));
         let shadow = shadow.map(|node| node.at.clone());

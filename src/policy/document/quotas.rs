@@ -2,11 +2,12 @@
 
 use std::{num::NonZeroU64, sync::Arc};
 
-use super::{LimitKey, RiskSet, Scope, limits, narrowing, read_id};
+use super::{LimitKey, RiskSet, Scope, StoreDown, limits, narrowing, read_id};
 use crate::{
     fault::{FaultCode, Faults, Span},
     model::{
         caller::TenantId,
+        quota::{Action, Budget, Step, Window, Zone},
         server::{Risk, UpstreamName},
     },
     policy::glob::ItemGlob,
@@ -26,46 +27,10 @@ pub struct QuotaRule {
     pub upstreams: Option<Vec<Spanned<UpstreamName>>>,
     pub tools: Option<Vec<ItemGlob>>,
     pub risk: Option<RiskSet>,
-    /// In cost units.
-    pub budget: NonZeroU64,
-    pub every: Window,
-    /// The IANA name of the zone whose calendar counts.
-    pub zone: Box<str>,
-    /// From the lowest on; at least one.
-    pub steps: Vec<Step>,
-}
-
-/// A calendar window.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Window {
-    Hour,
-    Day,
-    /// From Monday on.
-    Week,
-    Month,
-    Year,
-}
-
-/// What happens once so much is spent.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Step {
-    /// Percent of the budget.
-    pub percent: u32,
-    pub action: Action,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Action {
-    Warn,
-    /// Calls go to a cheaper tool instead: `upstream/name`.
-    Degrade {
-        to: Box<str>,
-    },
-    /// Tools that cost at least so much leave the lists.
-    Hide {
-        cost_at_least: u32,
-    },
-    Deny,
+    /// With its steps; at least one.
+    pub budget: Budget,
+    /// What happens without the store.
+    pub store_down: Option<StoreDown>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -114,9 +79,10 @@ impl QuotaRule {
         let risk = narrowing(&mut map, "risk", faults);
         let budget = map.required_node("budget", faults).and_then(|node| read_budget(node, faults));
         let steps = read_steps(&mut map, faults);
+        let store_down = map.words("store_down", &limits::STORE_DOWN, faults);
         map.finish(faults);
         let (id, at) = id?;
-        let (budget, every, zone) = budget?;
+        let (cost, every, zone) = budget?;
         Some(Self {
             id,
             at,
@@ -126,21 +92,17 @@ impl QuotaRule {
             upstreams,
             tools,
             risk: risk.map(|risks: Vec<Risk>| risks.into_iter().collect()),
-            budget,
-            every,
-            zone,
-            steps: steps?,
+            budget: Budget { cost, every, zone, steps: steps? },
+            store_down,
         })
     }
 }
 
-fn read_budget(node: &Node, faults: &mut Faults) -> Option<(NonZeroU64, Window, Box<str>)> {
+fn read_budget(node: &Node, faults: &mut Faults) -> Option<(NonZeroU64, Window, Zone)> {
     let mut map = node.map(faults)?;
     let cost: Option<Spanned<u64>> = map.required("cost", faults);
     let every = map.required_node("every", faults).and_then(|node| WINDOWS.read(node, faults));
-    let zone = map
-        .required_node("zone", faults)
-        .and_then(|node| parsed(node, FaultCode::BadValue, faults, check_zone));
+    let zone = map.required_node("zone", faults).and_then(|node| read_zone(node, faults));
     map.finish(faults);
     let cost = cost?;
     let budget = NonZeroU64::new(cost.value);
@@ -151,7 +113,20 @@ fn read_budget(node: &Node, faults: &mut Faults) -> Option<(NonZeroU64, Window, 
     Some((budget?, every?, zone?))
 }
 
-/// Whether the name can be one of a zone; whether there is such a zone is the clock's to know.
+/// A zone of the list that the program brings along: the system's own may be missing, or older.
+fn read_zone(node: &Node, faults: &mut Faults) -> Option<Zone> {
+    let name = parsed(node, FaultCode::BadValue, faults, check_zone)?;
+    let zone = Zone::named(&name);
+    if zone.is_none() {
+        let names = Zone::names();
+        let fault =
+            faults.add(FaultCode::BadValue, &node.at, format!("there is no time zone `{name}`"));
+        fault.did_you_mean(&name, names.iter().map(String::as_str));
+    }
+    zone
+}
+
+/// Whether the name can be one of a zone.
 fn check_zone(text: &str) -> Result<Box<str>, String> {
     let part = |part: &str| {
         part.starts_with(|c: char| c.is_ascii_alphabetic())
@@ -174,7 +149,7 @@ fn read_steps(map: &mut MapReader<'_>, faults: &mut Faults) -> Option<Vec<Step>>
     }
     let mut steps: Vec<Step> = Vec::with_capacity(items.len());
     for item in items {
-        let Some(step) = Step::read(item, faults) else { continue };
+        let Some(step) = read_step(item, faults) else { continue };
         if steps.last().is_some_and(|before| before.percent > step.percent) {
             let message = format!("{}% after {}%", step.percent, steps.last()?.percent);
             let fault = faults.add(FaultCode::Contradiction, &item.at, message);
@@ -188,37 +163,35 @@ fn read_steps(map: &mut MapReader<'_>, faults: &mut Faults) -> Option<Vec<Step>>
     Some(steps)
 }
 
-impl Step {
-    fn read(node: &Node, faults: &mut Faults) -> Option<Self> {
-        let mut map = node.map(faults)?;
-        let percent = map
-            .required_node("at", faults)
-            .and_then(|node| parsed(node, FaultCode::BadValue, faults, parse_percent));
-        let does = map.required_node("do", faults).and_then(|node| DOES.read(node, faults));
-        let least: Option<Spanned<u32>> = map.optional("cost_at_least", faults);
-        let to =
-            map.node("to").and_then(|node| parsed(node, FaultCode::BadName, faults, parse_tool));
-        for (key, only) in [("cost_at_least", Do::Hide), ("to", Do::Degrade)] {
-            if let Some(entry) = map.entry(key)
-                && does.is_some_and(|does| does != only)
-            {
-                let message = format!("`{key}` says nothing here");
-                faults.add(FaultCode::Contradiction, &entry.key_at, message);
-            }
+/// One of the steps.
+fn read_step(node: &Node, faults: &mut Faults) -> Option<Step> {
+    let mut map = node.map(faults)?;
+    let percent = map
+        .required_node("at", faults)
+        .and_then(|node| parsed(node, FaultCode::BadValue, faults, parse_percent));
+    let does = map.required_node("do", faults).and_then(|node| DOES.read(node, faults));
+    let least: Option<Spanned<u32>> = map.optional("cost_at_least", faults);
+    let to = map.node("to").and_then(|node| parsed(node, FaultCode::BadName, faults, parse_tool));
+    for (key, only) in [("cost_at_least", Do::Hide), ("to", Do::Degrade)] {
+        if let Some(entry) = map.entry(key)
+            && does.is_some_and(|does| does != only)
+        {
+            let message = format!("`{key}` says nothing here");
+            faults.add(FaultCode::Contradiction, &entry.key_at, message);
         }
-        if does == Some(Do::Degrade) && map.entry("to").is_none() {
-            let fault = faults.add(FaultCode::MissingKey, map.at, "`to` is missing");
-            fault.suggest("name the cheaper tool: `to: UPSTREAM/TOOL`");
-        }
-        map.finish(faults);
-        let action = match does? {
-            Do::Warn => Action::Warn,
-            Do::Degrade => Action::Degrade { to: to? },
-            Do::Hide => Action::Hide { cost_at_least: least.map_or(0, |least| least.value) },
-            Do::Deny => Action::Deny,
-        };
-        Some(Self { percent: percent?, action })
     }
+    if does == Some(Do::Degrade) && map.entry("to").is_none() {
+        let fault = faults.add(FaultCode::MissingKey, map.at, "`to` is missing");
+        fault.suggest("name the cheaper tool: `to: UPSTREAM/TOOL`");
+    }
+    map.finish(faults);
+    let action = match does? {
+        Do::Warn => Action::Warn,
+        Do::Degrade => Action::Degrade { to: to?, price: 0 },
+        Do::Hide => Action::Hide { cost_at_least: least.map_or(0, |least| least.value) },
+        Do::Deny => Action::Deny,
+    };
+    Some(Step { percent: percent?, action })
 }
 
 pub(super) fn parse_percent(text: &str) -> Result<u32, String> {

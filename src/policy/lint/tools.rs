@@ -5,14 +5,17 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use super::{
     super::{
-        Action, Effect, Family, ItemGlob, ItemPolicy, Rule,
+        Effect, Family, ItemGlob, ItemPolicy, Rule,
         compile::{Classes, Compiled},
     },
     Surroundings,
 };
 use crate::{
     fault::{FaultCode, Faults, Span},
-    model::server::{IdempotencyMode, Risk},
+    model::{
+        quota::Action,
+        server::{IdempotencyMode, Risk},
+    },
 };
 
 /// What the files and the configuration tell of upstreams and what they offer.
@@ -43,8 +46,8 @@ pub(super) fn check(policies: &Compiled, surroundings: Option<&Surroundings>, fa
         for upstream in quota.upstreams.iter().flatten() {
             known.check_upstream(upstream.value.as_str(), &upstream.at, faults);
         }
-        for step in &quota.steps {
-            if let Action::Degrade { to } = &step.action {
+        for step in &quota.budget.steps {
+            if let Action::Degrade { to, .. } = &step.action {
                 known.check_degrade(to, &quota.at, faults);
             }
         }

@@ -67,10 +67,6 @@ fn a_document_says_what_it_is() {
             "Y007 4:7 unknown mode `shadwo`: did you mean `shadow`?",
         ),
         (
-            "version: hangu/v1\nkind: Policy\nscope: platform\nquotas: []\n",
-            "Y008 4:1 `quotas` is not part of this version",
-        ),
-        (
             "version: hangu/v1\nkind: Policy\nscope: platform\nrule: []\n",
             "Y004 4:1 unknown key `rule`: did you mean `rules`?",
         ),
@@ -240,7 +236,6 @@ fn a_tool_says_what_it_may_do() {
             "{ risk: read_low, idempotency: none, idempotency_argument: k }",
             "C009 6:41 `idempotency: none` with an `idempotency_argument`",
         ),
-        ("{ risk: read_low, cost: 1 }", "Y008 6:28 `cost` is not part of this version"),
         ("{ risk: read_low, screen: mark }", "Y008 6:28 `screen` is not part of this version"),
         (
             "{ risk: write_low, retry_safe: true }",

@@ -1,7 +1,11 @@
 //! The whole language, of which this version carries out a part.
 
 use super::*;
-use crate::model::{server::IdempotencyMode, template::Part};
+use crate::model::{
+    quota::{Action, Step, Window},
+    server::IdempotencyMode,
+    template::Part,
+};
 
 const CLASSES: &str = r#"
 version: hangu/v1
@@ -121,10 +125,13 @@ fn the_drafts_load_as_they_stand_and_mean_what_they_say() {
     let quotas: Vec<_> = policies.quotas().collect();
     let [quota] = &quotas[..] else { panic!("{quotas:?}") };
     assert_eq!(
-        (quota.budget.get(), quota.every, &*quota.zone),
+        (quota.budget.cost.get(), quota.budget.every, quota.budget.zone.as_str()),
         (100_000, Window::Month, "Europe/Paris")
     );
-    assert_eq!(quota.steps[1], Step { percent: 100, action: Action::Hide { cost_at_least: 5 } });
+    assert_eq!(
+        quota.budget.steps[1],
+        Step { percent: 100, action: Action::Hide { cost_at_least: 5 } }
+    );
 }
 
 #[test]
@@ -182,9 +189,7 @@ fn what_nothing_acts_on_yet_is_refused() {
     assert!(policies.is_none());
     let told = told(&faults);
     for expected in [
-        "`quotas` is not part of this version",
         "`store_down` is not part of this version",
-        "`cost` is not part of this version",
         "the pin `approve` is not part of this version",
     ] {
         assert!(told.iter().any(|told| told.ends_with(expected)), "{expected}: {told:#?}");
@@ -244,6 +249,11 @@ fn quotas_that_make_no_sense_are_told() {
             "budget: { cost: 10, every: day, zone: 1/2 }, steps: [{ at: 100%, do: deny }]"
                 .to_owned(),
             "Y007 `1/2` is no time zone such as `Europe/Paris` or `UTC`",
+        ),
+        (
+            "budget: { cost: 10, every: day, zone: Europe/Pariss }, steps: [{ at: 100%, do: deny }]"
+                .to_owned(),
+            "Y007 there is no time zone `Europe/Pariss`",
         ),
         (
             "budget: { cost: 0, every: day, zone: UTC }, steps: [{ at: 100%, do: deny }]"

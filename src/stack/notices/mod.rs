@@ -39,6 +39,9 @@ pub use subscriber::{Subscriber, Wanted};
 /// Changes that come together are told once.
 const TOGETHER: Duration = Duration::from_millis(100);
 
+/// Between two looks at the quotas of those who listen: what nobody looks at is forgotten.
+const LOOKED_AT: Duration = Duration::from_secs(30);
+
 /// Streams that are compared before others get their turn on the thread.
 const COMPARED: usize = 256;
 
@@ -174,13 +177,25 @@ impl Notices {
     /// Tells streams what changed for them, until it is dropped.
     pub async fn follow(self: Arc<Self>) {
         let mut changes = self.worlds.watch();
+        // One for the process, whatever policies are in force.
+        let mut spent = self.worlds.current().quotas.ledger().watch();
         loop {
             tokio::select! {
                 changed = changes.changed() => if changed.is_err() { return },
+                changed = spent.changed() => if changed.is_err() {
+                    // Those who count were replaced with the world.
+                    spent = self.worlds.current().quotas.ledger().watch();
+                },
                 () = self.outdated.notified() => {}
+                () = tokio::time::sleep(LOOKED_AT) => {
+                    if self.worlds.look().quotas.is_empty() {
+                        continue;
+                    }
+                }
             }
             tokio::time::sleep(TOGETHER).await;
             changes.borrow_and_update();
+            spent.borrow_and_update();
             self.compare().await;
         }
     }
@@ -197,6 +212,13 @@ impl Notices {
                 // Whoever listened here has no business here any more.
                 stream.end();
                 continue;
+            };
+            let view = match world.shown(&view, &stream.caller) {
+                Ok(shown) => shown,
+                Err(unknown) => {
+                    world.quotas.learn(unknown).await;
+                    world.shown(&view, &stream.caller).unwrap_or(view)
+                }
             };
             let key = (Arc::as_ptr(&view) as usize, stream.surface.clone());
             let (_, seen) = known.entry(key).or_insert_with(|| {

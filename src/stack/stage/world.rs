@@ -20,15 +20,18 @@ use tokio::sync::watch;
 use crate::{
     identity::sso::{Directory, PrincipalFault},
     json::{self, Doc},
-    limit::Limiter,
+    limit::{
+        Limiter, Quotas, Subject,
+        quota::{Board, Unknown},
+    },
     mcp::Family,
     model::{
         call::Surface,
         caller::{Auth, Caller, Granted, Principal, Roles, TenantId},
-        exchange::NorthDialect,
+        exchange::{DecisionKind, NorthDialect},
         server::{Risk, UpstreamName},
     },
-    policy::{self, ItemIndex, View},
+    policy::{self, BitSet, ItemIndex, View},
     registry::{Catalog, Tool},
 };
 
@@ -38,10 +41,15 @@ pub struct World {
     pub rules: Arc<policy::Set>,
     pub directory: Arc<Directory>,
     pub limiter: Arc<Limiter>,
+    pub quotas: Arc<Quotas>,
+    /// What the quotas have to do with the catalog.
+    pub board: Board,
     /// The number of the policies: each that was applied in this process has one of its own.
     policies: u64,
     /// Rendered listings. A view is part of the key by its address, and kept alive by the entry.
     lists: Cache<(usize, PageKey), (Arc<View>, Page)>,
+    /// Views without what quotas stop: by the view's address, which the entry keeps alive.
+    narrowed: Cache<(usize, BitSet), (Arc<View>, Arc<View>)>,
 }
 
 /// Which page of which list.
@@ -80,6 +88,9 @@ impl Default for ListConfig {
 /// Bytes of rendered listings that one world keeps; the least used are rendered again.
 const LISTS_BYTES: u64 = 64 << 20;
 
+/// Views without what quotas stop that one world keeps; the least used are made again.
+const NARROWED: u64 = 1_024;
+
 impl World {
     pub fn new(catalog: Arc<Catalog>, rules: Arc<policy::Set>) -> Self {
         let weight = |_: &(usize, PageKey), (_, page): &(Arc<View>, Page)| {
@@ -87,13 +98,29 @@ impl World {
         };
         let lists = Cache::builder().max_capacity(LISTS_BYTES).weigher(weight).build();
         let (directory, limiter) = (Arc::default(), Arc::default());
-        Self { catalog, rules, directory, limiter, policies: 0, lists }
+        Self {
+            catalog,
+            rules,
+            directory,
+            limiter,
+            quotas: Arc::default(),
+            board: Board::default(),
+            policies: 0,
+            lists,
+            narrowed: Cache::new(NARROWED),
+        }
     }
 
     /// Also with what the policies of this number say of employees and limits.
     #[must_use]
     pub fn with(self, policies: u64, directory: Arc<Directory>, limiter: Arc<Limiter>) -> Self {
         Self { policies, directory, limiter, ..self }
+    }
+
+    /// Also with quotas, as they are bound to the catalog.
+    #[must_use]
+    pub fn with_quotas(self, quotas: Arc<Quotas>, board: Board) -> Self {
+        Self { quotas, board, ..self }
     }
 
     pub fn policies(&self) -> u64 {
@@ -192,6 +219,46 @@ impl World {
             Err(refusal) => refusal.pending.is_some(),
         };
         may && caller.missing_scope(risk).is_none()
+    }
+
+    /// A view as lists show it: without what the caller's quotas stop at the moment. What runs as
+    /// another tool stays where that one may be called.
+    ///
+    /// # Errors
+    /// The store has to be asked how the quotas stand.
+    pub fn shown(&self, view: &Arc<View>, caller: &Caller) -> Result<Arc<View>, Unknown> {
+        if self.quotas.is_empty() {
+            return Ok(view.clone());
+        }
+        let sight = self.quotas.sight(&Subject::new(caller, None), &self.board)?;
+        if sight.is_clear() {
+            return Ok(view.clone());
+        }
+        let mut left_out = BitSet::new(view.visible().length());
+        sight.stopped.iter().for_each(|index| left_out.insert(*index));
+        for (index, target) in sight.degraded {
+            if left_out.contains(target) || !self.may_stand_in(view, caller, target) {
+                left_out.insert(index);
+            }
+        }
+        left_out.keep_only(view.visible());
+        if left_out.is_empty() {
+            return Ok(view.clone());
+        }
+        let make = || {
+            let narrowed = Arc::new(view.without(&left_out));
+            (view.clone(), narrowed)
+        };
+        let key = (Arc::as_ptr(view) as usize, left_out.clone());
+        Ok(self.narrowed.get_with(key, make).1)
+    }
+
+    /// Whether a caller may call a tool that stands in for another one, as far as that can be told
+    /// without arguments.
+    fn may_stand_in(&self, view: &View, caller: &Caller, target: usize) -> bool {
+        let item = ItemIndex::new(target);
+        let risk = view.item(item).map_or(Risk::WriteHigh, |policy| policy.risk);
+        view.decide(item).kind == DecisionKind::Allow && caller.missing_scope(risk).is_none()
     }
 
     /// The rendered page of a view, rendered at most once while it is kept.

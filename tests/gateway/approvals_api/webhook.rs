@@ -51,7 +51,7 @@ impl Receiver {
     }
 
     #[track_caller]
-    fn wait(&self, notices: usize) -> Vec<Received> {
+    pub fn wait(&self, notices: usize) -> Vec<Received> {
         wait_for("notices come", Duration::from_secs(10), || self.seen.lock().len() >= notices);
         self.seen()
     }
@@ -81,7 +81,7 @@ fn telling(address: SocketAddr, more: &str) -> (Gateway, Arc<TempDir>) {
     let secret = format!("whsec_{}\n", STANDARD.encode(KEY));
     std::fs::write(folder.path().join("webhook.secret"), secret).unwrap();
     let yaml = format!(
-        "public_url: https://gw.example\napprovals: {{ webhook: {{ url: \"http://{address}/hook?team=a\", \
+        "store: memory\npublic_url: https://gw.example\napprovals: {{ webhook: {{ url: \"http://{address}/hook?team=a\", \
          secret: {{ file: webhook.secret }}{more} }} }}\n"
     );
     (gateway_in(&folder, &yaml), folder)

@@ -226,6 +226,13 @@ impl Home {
         command
     }
 
+    /// Runs another command there; what it says.
+    pub fn run(&self, args: &[&str]) -> String {
+        let output = self.command().args(args).output().unwrap();
+        let text = [output.stdout, output.stderr].concat();
+        String::from_utf8_lossy(&text).into_owned()
+    }
+
     pub fn serve(&self, more: &[&str]) -> Process {
         let mut process = self.launch(more);
         process.wait_until_ready();
@@ -240,7 +247,7 @@ impl Home {
     }
 
     /// Runs another command there, to its end.
-    pub fn run(&self, args: &[&str]) -> std::process::Output {
+    pub fn output(&self, args: &[&str]) -> std::process::Output {
         self.command().args(args).stdin(Stdio::null()).output().unwrap()
     }
 

@@ -2,7 +2,12 @@
 
 use crate::{
     fault::Paint,
-    model::{caller::EmployeeId, exchange::DecisionKind, server::Risk},
+    model::{
+        caller::EmployeeId,
+        exchange::DecisionKind,
+        quota::{Action, Budget},
+        server::Risk,
+    },
     policy::{
         Approvers, Change, Family, Flip, ItemGlob, ItemPolicy, NotMeant, Rollout, Rule, Told,
         Verdict,
@@ -195,5 +200,24 @@ pub fn change_text(flip: &Flip, now: DecisionKind, item: &str) -> String {
         [] => change,
         [one] => format!("{change} Then {one} asks for approval."),
         many => format!("{change} Then {} ask for approval.", many.join(" and ")),
+    }
+}
+
+/// What a quota does to something of this cost.
+pub fn quota_text(budget: &Budget, cost: u32) -> String {
+    let (of, every, zone) = (budget.cost, budget.every.as_str(), budget.zone.as_str());
+    let window = format!("{of} per {every} ({zone})");
+    let Some(step) = budget.first_stop(cost.into()) else {
+        return format!("counted against {window}, never stopped");
+    };
+    let percent = step.percent;
+    match &step.action {
+        Action::Degrade { to, .. } => {
+            format!("runs as {to} where it would go beyond {percent}% of {window}")
+        }
+        Action::Hide { .. } => format!("hidden where it would go beyond {percent}% of {window}"),
+        Action::Deny | Action::Warn => {
+            format!("refused where it would go beyond {percent}% of {window}")
+        }
     }
 }
