@@ -5,6 +5,7 @@
 //! call, is for the layers to decide.
 
 mod chain;
+mod forms;
 mod keys;
 mod queue;
 mod record;

@@ -11,7 +11,6 @@ mod net;
 mod process;
 mod raw;
 mod secret;
-mod sensitive;
 mod store;
 mod upstreams;
 
@@ -31,11 +30,11 @@ use crate::{
 
 pub use crate::registry::Names;
 
+pub use crate::model::sensitive::is_sensitive;
 pub use crate::model::template::{HeaderSource, HeaderTemplate, Part, TemplateFault};
 pub use load::{Loaded, Places, process_env};
 pub use net::{Network, Origin};
 pub use raw::Algorithm;
-pub use sensitive::is_sensitive;
 pub use store::Store;
 
 /// Everything that `hangu.yaml` says, or leaves to its defaults.

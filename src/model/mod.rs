@@ -1,10 +1,12 @@
 //! The middle of the gateway: calls, replies and who they belong to, free of any dialect.
 
+pub mod argument_facts;
 pub mod call;
 pub mod caller;
 pub mod exchange;
 pub mod ids;
 pub mod reply;
+pub mod sensitive;
 pub mod server;
 pub mod server_key;
 pub mod template;
