@@ -13,6 +13,7 @@ mod continuation;
 mod demo;
 mod durable;
 mod error_mapping;
+mod error_table;
 mod failures;
 mod families;
 mod fuzz;
