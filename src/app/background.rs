@@ -4,7 +4,7 @@
 
 use std::{io, net::TcpListener, sync::Arc, thread, time::Duration};
 
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 
 use super::jwks::Fetcher;
 use crate::{
@@ -34,6 +34,15 @@ pub(super) struct Background {
     pub tls: Option<crate::edge::Tls>,
     /// Of issuers' keys.
     pub fetchers: Vec<Fetcher>,
+    pub drain: Drain,
+}
+
+/// A drain that an operator may ask for.
+#[derive(Clone)]
+pub(super) struct Drain {
+    pub asked: Arc<Notify>,
+    pub delay: Duration,
+    pub timeout: Duration,
 }
 
 /// The running thread.
@@ -65,6 +74,11 @@ impl Background {
         let run = move || {
             runtime.block_on(async move {
                 let mut tasks = tokio::task::JoinSet::new();
+                let (drain, draining) = (self.drain.clone(), shutdown.clone());
+                tasks.spawn(async move {
+                    drain.asked.notified().await;
+                    draining.drain(drain.delay, drain.timeout).await;
+                });
                 self.spawn(&mut tasks, &engines);
                 let (closing, notices) = (shutdown.clone(), engines.notices.clone());
                 tasks.spawn(async move {

@@ -5,10 +5,16 @@ use std::{collections::HashSet, sync::Arc, time::Duration};
 use secrecy::SecretBox;
 
 use super::{
-    App, Options, StartError, background::Background, build_info, probes, reach, world::Governed,
+    App, Options, StartError,
+    admin::Operations,
+    background::{Background, Drain},
+    build_info,
+    news::Bell,
+    probes, reach,
+    world::Governed,
 };
 use crate::{
-    admin::AdminState,
+    admin::{AdminState, api::Api},
     api::V1,
     audit::{self, Audit, Keys, Observer},
     channel::Channels,
@@ -153,7 +159,7 @@ pub(super) fn app(
         store: store.as_ref().map(Store::health),
         shutdown: shutdown.clone(),
     });
-    let closing = Arc::new(Closer::new(telemetry.clone(), audit, keys));
+    let closing = Arc::new(Closer::new(telemetry.clone(), audit.clone(), keys));
     let tls = config.tls.as_ref().map(|files| {
         edge::Tls::load(edge::TlsFiles { certificate: files.cert.clone(), key: files.key.clone() })
     });
@@ -166,11 +172,30 @@ pub(super) fn app(
         polls: config.upstreams.iter().map(|upstream| upstream.poll).collect(),
         tls: tls.clone(),
         fetchers,
+        drain: Drain {
+            asked: Arc::default(),
+            delay: config.drain.delay,
+            timeout: config.drain.timeout,
+        },
     };
+    let (bell, stats) = (Arc::<Bell>::default(), Arc::default());
+    let operations = Operations {
+        config: config.shown(),
+        governed: governed.clone(),
+        freshness: probes.freshness.clone(),
+        audit_file: config.audit.file.clone(),
+        stats: Arc::clone(&stats),
+        probes: probes.clone(),
+        shutdown: shutdown.clone(),
+        bell: bell.clone(),
+        drain: background.drain.asked.clone(),
+    };
+    let tokens = super::admin::tokens(&config.admin.tokens);
     let admin = Arc::new(AdminState {
         metrics,
         probes: probes.clone(),
         build: build_info(&options.instance),
+        api: Api::new(tokens, Arc::new(operations), audit.clone(), clock.clone()),
     });
     let trace = TraceLayer::new(telemetry, closing, clock);
     Ok(App {
@@ -184,6 +209,8 @@ pub(super) fn app(
         reload: None,
         admin,
         probes,
+        bell,
+        stats,
         shutdown,
         tls,
         store,

@@ -4,7 +4,7 @@
 //! What only the log's own order decides, `chain` and `seq`, is left out here and put in by the
 //! sink, at the places that the layout names.
 
-use std::{io::Write, sync::Arc, time::Duration};
+use std::{io::Write, net::IpAddr, sync::Arc, time::Duration};
 
 use super::{
     Config, EmployeeForm,
@@ -40,6 +40,8 @@ pub enum Event {
     PolicyApplied,
     /// Policy files changed and have faults: what was in force stays.
     PolicyRejected,
+    /// An operator did something, or was not let.
+    AdminAction,
 }
 
 /// A record to be made from what is known of an exchange.
@@ -49,6 +51,19 @@ pub struct Record<'a> {
     facts: &'a Facts,
     started_ms: u64,
     took: Duration,
+}
+
+/// What an operator did.
+#[derive(Debug, Clone, Copy)]
+pub struct AdminAction<'a> {
+    /// The token's name; nothing where it was none.
+    pub who: Option<&'a str>,
+    pub what: &'static str,
+    /// What was done it to, or with.
+    pub target: Option<&'a str>,
+    /// The HTTP status of the answer.
+    pub status: u16,
+    pub address: IpAddr,
 }
 
 /// What a gap record tells.
@@ -102,6 +117,7 @@ impl Event {
             Event::Gap => "gap",
             Event::PolicyApplied => "policy_applied",
             Event::PolicyRejected => "policy_rejected",
+            Event::AdminAction => "admin_action",
         }
     }
 }
@@ -220,6 +236,40 @@ impl Writer {
         object.text(key!("instance"), Some(&self.instance));
         object.text(key!("revision"), Some(revision));
         let seq_at = object.mark();
+        object.time(key!("ts"), ms);
+        object.close();
+        Layout { chain_at, seq_at }
+    }
+
+    /// Appends a record of what an operator did.
+    pub fn action(&self, action: &AdminAction<'_>, ms: u64, out: &mut Vec<u8>) -> Layout {
+        let mut object = Object::open(out);
+        object.text(key!("action"), Some(action.what));
+        let chain_at = object.mark();
+        object.text(key!("event"), Some(Event::AdminAction.as_str()));
+        object.uuid(key!("id"), Some(ids::uuid_v7(ms)));
+        object.text(key!("instance"), Some(&self.instance));
+        object.text(
+            key!("outcome"),
+            Some(match action.status {
+                ..400 => "ok",
+                401 | 403 => "denied",
+                400..500 => "caller_error",
+                _ => "gateway_error",
+            }),
+        );
+        if let Some(who) = action.who {
+            object.nested(key!("principal"), |principal| {
+                principal.text(key!("auth"), Some("admin_token"));
+                principal.text(key!("caller"), Some(who));
+            });
+        }
+        let seq_at = object.mark();
+        object.nested(key!("source"), |source| source.display(key!("address"), &action.address));
+        object.number(key!("status"), action.status.into());
+        if let Some(target) = action.target {
+            object.caller_text(key!("target"), target);
+        }
         object.time(key!("ts"), ms);
         object.close();
         Layout { chain_at, seq_at }

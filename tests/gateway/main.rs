@@ -3,6 +3,7 @@
 #![allow(clippy::panic, clippy::unwrap_used, reason = "a test fails by panicking")]
 #![allow(clippy::disallowed_methods, reason = "a test's thread serves nobody else")]
 
+mod admin_api;
 mod aggregation;
 mod argument_rules;
 mod audit;

@@ -1,13 +1,9 @@
 //! `hangu policy explain`: a decision, told rule by rule, and the smallest change that turns it.
 
-mod words;
-
 use std::{io::Write, path::PathBuf};
 
 use bytes::Bytes;
-use serde_json::json;
 
-use self::words::{change_text, decision_word, reason_text};
 use super::load::{self, Place};
 use crate::{
     cli::{
@@ -20,8 +16,9 @@ use crate::{
         exchange::DecisionKind,
     },
     policy::{
-        Asker, Bench, Effect, Explanation, Family, Flip, ItemIndex, Named, Policies, Rule, Told,
-        Verdict, View,
+        Answered, Asker, Bench, Effect, Explanation, Family, Flip, ItemIndex, Named, Policies,
+        Rule, Told, Verdict, View,
+        words::{self, change_text, place, reason_text},
     },
     yaml::check_name,
 };
@@ -94,7 +91,7 @@ fn employee(text: &str) -> Result<EmployeeId, String> {
 /// What is told.
 struct Answer<'a, 'v> {
     revision: &'a str,
-    item: String,
+    item: Named,
     explanation: &'a Explanation<'v>,
     cost: u32,
     flip: Flip,
@@ -130,10 +127,10 @@ pub fn run(args: &Explain, out: &mut dyn Write) -> Result<Ending, CommandError> 
     };
     let answer = Answer {
         revision: policies.revision(),
-        item: item.full(),
         cost: view.item(index).map_or(1, |policy| policy.cost),
         flip: bench.smallest_change(&asker, index, arguments.as_ref()),
         family: item.family,
+        item,
         explanation: &explanation,
         args,
         view: &view,
@@ -205,7 +202,7 @@ impl<'v> Answer<'_, 'v> {
             true => format!("risk {}, cost {}", self.explanation.risk.as_str(), self.cost),
             false => "not classified".to_owned(),
         };
-        let item = escape(&self.item);
+        let item = escape(&self.item.full());
         writeln!(
             out,
             "{tint}{word}{}  {item}   {risk}   revision {}",
@@ -219,7 +216,7 @@ impl<'v> Answer<'_, 'v> {
             }
             let surely = rules.iter().filter(|told| matches!(told.verdict, Verdict::Applies));
             let of = surely.count();
-            let may = rules.iter().filter(|told| has_say(told)).count() - of;
+            let may = rules.iter().filter(|told| told.has_say()).count() - of;
             let may = if may > 0 { format!(", {may} may") } else { String::new() };
             let name = match effect {
                 Effect::Allow => "allow",
@@ -250,7 +247,7 @@ impl<'v> Answer<'_, 'v> {
         for told in rules {
             let place = place(told.rule);
             let reason = self.reason(told);
-            let (dim, reset) = match has_say(told) {
+            let (dim, reset) = match told.has_say() {
                 true => ("", ""),
                 false => (paint.dim(), paint.reset()),
             };
@@ -269,7 +266,7 @@ impl<'v> Answer<'_, 'v> {
     fn plain(&self, out: &mut dyn Write) -> Result<(), CommandError> {
         let (word, _) = decision_word(self.explanation.decision.kind, Paint::new(false));
         let reason = self.explanation.decision.reason.as_str();
-        let item = escape(&self.item);
+        let item = escape(&self.item.full());
         writeln!(out, "{item}: {} ({reason}), revision {}", word.to_lowercase(), self.revision)?;
         for told in &self.explanation.rules {
             let (effect, id) = (told.rule.effect.as_str(), &told.rule.id);
@@ -313,7 +310,7 @@ impl<'v> Answer<'_, 'v> {
         } else {
             ""
         };
-        let change = change_text(&self.flip, decision.kind, &self.item);
+        let change = change_text(&self.flip, decision.kind, &self.item.full());
         let note = self.note.as_deref().unwrap_or_default();
         format!("{verdict} {change}{depends}{note}")
     }
@@ -324,45 +321,24 @@ impl<'v> Answer<'_, 'v> {
     }
 
     fn as_json(&self) -> serde_json::Value {
-        let decision = &self.explanation.decision;
-        let rules: Vec<_> = self
-            .explanation
-            .rules
-            .iter()
-            .map(|told| {
-                json!({
-                    "id": &*told.rule.id,
-                    "scope": told.rule.scope.tenant().map_or("platform", |tenant| tenant.as_str()),
-                    "effect": told.rule.effect.as_str(),
-                    "file": told.rule.at.source.name,
-                    "line": told.rule.at.line,
-                    "applies": has_say(told),
-                    "why": self.reason(told),
-                })
-            })
-            .collect();
-        json!({
-            "item": self.item,
-            "family": self.family.key(),
-            "decision": decision.kind.as_str(),
-            "reason": decision.reason.as_str(),
-            "rule": decision.rule.map(|rule| &*rule.id),
-            "asks": decision.asks.iter().map(|rule| &*rule.id).collect::<Vec<_>>(),
-            "risk": self.explanation.risk.as_str(),
-            "classified": self.explanation.classified,
-            "cost": self.cost,
-            "revision": self.revision,
-            "rules": rules,
-            "change": change_text(&self.flip, decision.kind, &self.item),
-        })
+        let answered = Answered {
+            explanation: self.explanation,
+            item: &self.item,
+            cost: self.cost,
+            revision: self.revision,
+            flip: &self.flip,
+            employee: self.args.employee.as_ref(),
+        };
+        answered.as_json()
     }
 }
 
-fn has_say(told: &Told<'_>) -> bool {
-    matches!(told.verdict, Verdict::Applies | Verdict::Depends(_))
-}
-
-/// `file:line` of a rule.
-pub(super) fn place(rule: &Rule) -> String {
-    format!("{}:{}", rule.at.source.name, rule.at.line)
+/// The decision as the first word, and its colour.
+fn decision_word(kind: DecisionKind, paint: Paint) -> (&'static str, &'static str) {
+    match kind {
+        DecisionKind::Allow => ("ALLOWED", paint.green()),
+        DecisionKind::Hide => ("HIDDEN", paint.red()),
+        DecisionKind::Deny => ("DENIED", paint.red()),
+        DecisionKind::RequireApproval => ("APPROVAL", paint.yellow()),
+    }
 }

@@ -213,7 +213,7 @@ impl Tally {
             item: call.item.full(),
             rule: decision
                 .rule
-                .map(|rule| format!("{} ({})", rule.id, super::explain::place(rule))),
+                .map(|rule| format!("{} ({})", rule.id, crate::policy::words::place(rule))),
         };
         let sample = self.changes.entry(change).or_default();
         sample.calls += 1;
