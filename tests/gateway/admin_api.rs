@@ -319,3 +319,56 @@ fn tokens_stand_nowhere_in_the_open_and_are_long() {
         assert!(!said.contains("plain-token-in-the-file"), "{said}");
     }
 }
+
+#[test]
+fn kept_revisions_are_fetched_and_compared() {
+    let up = Upstream::start(&[tool("echo")]);
+    let gateway = setup(&up).start();
+    let home = gateway.home();
+    let file = home.path("policies/platform.yaml");
+    let before = std::fs::read_to_string(&file).unwrap();
+    let old = told(&gateway, VIEWER, "GET", "/admin/api/policy")["revision"].clone();
+    let old = old.as_str().unwrap();
+    std::fs::write(&file, before.replace("read_low, write_low", "read_low")).unwrap();
+    told(&gateway, OPERATOR, "POST", "/admin/api/reload");
+    let admin = format!("http://{}", gateway.admin);
+    let run = |token: &str, args: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_hangu"));
+        command.current_dir(home.path("")).env_remove("HANGU_ADMIN_URL");
+        let output = command.env("HANGU_ADMIN_TOKEN", token).args(args).output().unwrap();
+        let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
+        (output.status.code(), text(output.stdout), text(output.stderr))
+    };
+    // From the running gateway, and from its disk, the same.
+    let asked = run(VIEWER, &["policy", "fetch", old, "asked", "--url", &admin]);
+    assert_eq!(asked.0, Some(0), "{asked:?}");
+    let kept = run("", &["policy", "fetch", old, "kept", "--config", "hangu.yaml"]);
+    assert_eq!(kept.0, Some(0), "{kept:?}");
+    for folder in ["asked", "kept"] {
+        let text = std::fs::read_to_string(home.path(folder).join("platform.yaml")).unwrap();
+        assert_eq!(text, before, "{folder}");
+    }
+    let printed = run(VIEWER, &["policy", "fetch", old, "--url", &admin]);
+    assert!(printed.1.contains(&format!("# === platform.yaml\n{before}")), "{printed:?}");
+    // It compares like a folder: going back to it would widen.
+    for place in [["--url", &admin], ["--config", "hangu.yaml"]] {
+        let diff = run(VIEWER, &["policy", "diff", "policies", old, place[0], place[1]]);
+        assert_eq!((diff.0, diff.2.as_str()), (Some(0), ""), "no tool here is a write: {diff:?}");
+        let diff = run(VIEWER, &["policy", "diff", old, "asked", place[0], place[1]]);
+        assert_eq!(diff.0, Some(0), "{diff:?}");
+    }
+    for (token, args, code, says) in [
+        (VIEWER, vec!["policy", "fetch", "000000000000", "--url", &admin], 2, "does not keep"),
+        (VIEWER, vec!["policy", "fetch", "nonsense", "--url", &admin], 2, "is no revision"),
+        ("a-wrong-token", vec!["policy", "fetch", old, "--url", &admin], 4, "does not take"),
+        ("", vec!["policy", "fetch", old, "--url", &admin], 2, "is not set"),
+        (VIEWER, vec!["policy", "fetch", old, "kept", "--url", &admin], 2, "is not empty"),
+        (VIEWER, vec!["policy", "fetch", old, "--url", "http://127.0.0.1:1"], 4, "reached"),
+        (VIEWER, vec!["policy", "fetch", "000000000000", "--config", "hangu.yaml"], 2, old),
+    ] {
+        let ran = run(token, &args);
+        assert_eq!(ran.0, Some(code), "{args:?}: {ran:?}");
+        assert!(ran.2.contains(says), "{args:?}: {ran:?}");
+        assert!(!ran.2.contains(VIEWER) && !ran.2.contains("a-wrong-token"), "{ran:?}");
+    }
+}
