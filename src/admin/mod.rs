@@ -1,13 +1,18 @@
-//! The admin listener: probes, metrics and the version, for the machines that run the gateway.
+//! The admin listener: probes, metrics and the version, for the machines that run the gateway,
+//! and the API of those who run it.
 //!
-//! It answers from what it is handed and changes nothing. It is meant for loopback or a network
-//! of operators: there is no authentication here.
+//! It answers from what it is handed. It is meant for loopback or a network of operators: only
+//! the API asks who somebody is.
 
+pub mod api;
 mod healthcheck;
 #[cfg(test)]
 mod tests;
 
-use std::{borrow::Cow, convert::Infallible, future::Future, pin::pin, sync::Arc, time::Duration};
+use std::{
+    borrow::Cow, convert::Infallible, future::Future, net::IpAddr, pin::pin, sync::Arc,
+    time::Duration,
+};
 
 use http::{HeaderValue, Method, Request, Response, StatusCode, header};
 use http_body_util::Full;
@@ -16,7 +21,7 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use serde::Serialize;
 use tokio::{
     net::{TcpListener, TcpStream},
-    sync::{Semaphore, watch},
+    sync::{OwnedSemaphorePermit, Semaphore, watch},
     task::JoinSet,
 };
 
@@ -88,6 +93,8 @@ pub struct AdminState {
     pub metrics: Arc<Metrics>,
     pub probes: Arc<dyn Probes>,
     pub build: Build,
+    /// `None`: nobody has a token for it.
+    pub api: Option<api::Api>,
 }
 
 /// Serves until `shutdown` resolves, then lets open requests end.
@@ -106,10 +113,10 @@ pub async fn serve(
             Some(_) = connections.join_next() => continue,
             accepted = accept(&listener, &slots) => accepted,
         };
-        if let Some((stream, slot)) = accepted {
+        if let Some((stream, from, slot)) = accepted {
             let (state, stopped) = (state.clone(), stopped.clone());
             connections.spawn(async move {
-                connection(stream, state, stopped).await;
+                connection(stream, from, state, stopped).await;
                 drop(slot);
             });
         }
@@ -123,11 +130,11 @@ pub async fn serve(
 async fn accept(
     listener: &TcpListener,
     slots: &Arc<Semaphore>,
-) -> Option<(TcpStream, tokio::sync::OwnedSemaphorePermit)> {
+) -> Option<(TcpStream, IpAddr, OwnedSemaphorePermit)> {
     // Never closed, so that this cannot fail.
     let slot = slots.clone().acquire_owned().await.ok()?;
     match listener.accept().await {
-        Ok((stream, _)) => Some((stream, slot)),
+        Ok((stream, from)) => Some((stream, from.ip(), slot)),
         Err(error) => {
             tracing::warn!(
                 error = &error as &dyn std::error::Error,
@@ -140,11 +147,24 @@ async fn accept(
     }
 }
 
-async fn connection(stream: TcpStream, state: Arc<AdminState>, mut stopped: watch::Receiver<()>) {
+async fn connection(
+    stream: TcpStream,
+    from: IpAddr,
+    state: Arc<AdminState>,
+    mut stopped: watch::Receiver<()>,
+) {
     let service = service_fn(move |request: Request<hyper::body::Incoming>| {
-        let answer =
-            answer(request.method(), request.uri().path(), accept_header(&request), &state);
-        async move { Ok::<_, Infallible>(answer) }
+        let state = state.clone();
+        async move {
+            let path = request.uri().path();
+            let under = path.strip_prefix(api::PREFIX);
+            Ok::<_, Infallible>(match &state.api {
+                Some(api) if under.is_some_and(|rest| rest.is_empty() || rest.starts_with('/')) => {
+                    api.answer(request, from).await
+                }
+                _ => answer(request.method(), path, accept_header(&request), &state),
+            })
+        }
     });
     let mut connection = pin!(
         http1::Builder::new()

@@ -59,7 +59,7 @@ async fn start() -> Admin {
     let switches = Arc::new(Switches::default());
     let metrics = Arc::new(Metrics::new(10, Clock::system()));
     let build = Build { commit: Some("abc123"), instance: "gw-1".into() };
-    let state = AdminState { metrics: metrics.clone(), probes: switches.clone(), build };
+    let state = AdminState { metrics: metrics.clone(), probes: switches.clone(), build, api: None };
     let (stop, stopped) = oneshot::channel();
     let mut server = JoinSet::new();
     server.spawn(serve(listener, Arc::new(state), async {

@@ -4,7 +4,7 @@
 
 use std::{io, net::TcpListener, sync::Arc, thread, time::Duration};
 
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 
 use super::{jwks::Fetcher, keys, webhook::Courier};
 use crate::{
@@ -42,6 +42,15 @@ pub(super) struct Background {
     pub keyring: Option<keys::Watch>,
     /// How long a request for approval stays after its time is over.
     pub keep_approvals: Duration,
+    pub drain: Drain,
+}
+
+/// A drain that an operator may ask for.
+#[derive(Clone)]
+pub(super) struct Drain {
+    pub asked: Arc<Notify>,
+    pub delay: Duration,
+    pub timeout: Duration,
 }
 
 /// The running thread.
@@ -83,6 +92,11 @@ impl Background {
                 if let Some(courier) = self.courier.take() {
                     couriers.spawn(courier.run(shutdown.clone(), stopped.clone()));
                 }
+                let (drain, draining) = (self.drain.clone(), shutdown.clone());
+                tasks.spawn(async move {
+                    drain.asked.notified().await;
+                    draining.drain(drain.delay, drain.timeout).await;
+                });
                 self.spawn(&mut tasks, &engines);
                 let (closing, notices) = (shutdown.clone(), engines.notices.clone());
                 tasks.spawn(async move {

@@ -3,11 +3,17 @@
 use std::{collections::HashSet, sync::Arc, time::Duration};
 
 use super::{
-    App, Options, StartError, background::Background, build_info, keys::Source, probes, reach,
-    webhook, world::Governed,
+    App, Options, StartError,
+    admin::Operations,
+    background::{Background, Drain},
+    build_info,
+    keys::Source,
+    news::Bell,
+    probes, reach, webhook,
+    world::Governed,
 };
 use crate::{
-    admin::AdminState,
+    admin::{AdminState, api::Api},
     api::{ApprovalsApi, V1},
     approval::{self, Approvals, ArgumentSeal, store::ApprovalStore},
     audit::{self, Audit, Keys, Observer},
@@ -178,7 +184,7 @@ pub(super) fn app(
         store: store.as_ref().map(Store::health),
         shutdown: shutdown.clone(),
     });
-    let closing = Arc::new(Closer::new(telemetry.clone(), audit, keys));
+    let closing = Arc::new(Closer::new(telemetry.clone(), audit.clone(), keys));
     let tls = config.tls.as_ref().map(|files| {
         edge::Tls::load(edge::TlsFiles { certificate: files.cert.clone(), key: files.key.clone() })
     });
@@ -194,11 +200,30 @@ pub(super) fn app(
         courier,
         keyring: source.into_watch(),
         keep_approvals: config.approvals.keep,
+        drain: Drain {
+            asked: Arc::default(),
+            delay: config.drain.delay,
+            timeout: config.drain.timeout,
+        },
     };
+    let (bell, stats) = (Arc::<Bell>::default(), Arc::default());
+    let operations = Operations {
+        config: config.shown(),
+        governed: governed.clone(),
+        freshness: probes.freshness.clone(),
+        audit_file: config.audit.file.clone(),
+        stats: Arc::clone(&stats),
+        probes: probes.clone(),
+        shutdown: shutdown.clone(),
+        bell: bell.clone(),
+        drain: background.drain.asked.clone(),
+    };
+    let tokens = super::admin::tokens(&config.admin.tokens);
     let admin = Arc::new(AdminState {
         metrics,
         probes: probes.clone(),
         build: build_info(&options.instance),
+        api: Api::new(tokens, Arc::new(operations), audit.clone(), clock.clone()),
     });
     let trace = TraceLayer::new(telemetry, closing, clock);
     Ok(App {
@@ -212,6 +237,8 @@ pub(super) fn app(
         reload: None,
         admin,
         probes,
+        bell,
+        stats,
         shutdown,
         tls,
         store,

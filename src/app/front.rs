@@ -106,11 +106,11 @@ where
         if request.extensions().get::<Route>().is_some() {
             return Either::Right(self.inner.call(request));
         }
-        let path = request.uri().path();
-        if let Some(document) = self.metadata.answer(request.method(), path, request.headers()) {
+        if let Some(document) = self.metadata.answer(&request) {
             return Either::Left(ready(Ok(document)));
         }
         let message = "nothing is served here: the MCP endpoint is /mcp";
-        Either::Left(ready(Ok(refuse(StatusCode::NOT_FOUND, -31_404, message))))
+        let of = request.extensions();
+        Either::Left(ready(Ok(refuse(StatusCode::NOT_FOUND, -31_404, message, of))))
     }
 }

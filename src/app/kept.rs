@@ -52,20 +52,58 @@ impl Kept {
     /// # Errors
     /// It is there and cannot be read, or is not as it was written.
     pub fn enforced(&self) -> io::Result<Vec<PolicyFile>> {
-        let list = match fs::read_to_string(self.folder.join("enforced")) {
+        let files = self.listed("enforced", |path| format!("{path} (as last enforced)"))?;
+        Ok(files.unwrap_or_default())
+    }
+
+    /// The revisions that are kept, oldest first, with the time of each in milliseconds.
+    ///
+    /// # Errors
+    /// They cannot be read.
+    pub fn revisions(&self) -> io::Result<Vec<(u64, String)>> {
+        let names = match names(&self.folder.join("revisions")) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
-            list => list?,
+            names => names?,
+        };
+        let parted = |name: String| {
+            let (ms, revision) = name.split_once('-')?;
+            Some((ms.parse().ok()?, revision.to_owned()))
+        };
+        Ok(names.into_iter().filter_map(parted).collect())
+    }
+
+    /// The files of a kept revision, by path; of several times the last. `None`: it is not kept.
+    ///
+    /// # Errors
+    /// It is there and cannot be read, or is not as it was written.
+    pub fn revision(&self, revision: &str) -> io::Result<Option<Vec<PolicyFile>>> {
+        let kept = self.revisions()?;
+        let Some((ms, _)) = kept.iter().rev().find(|(_, kept)| kept == revision) else {
+            return Ok(None);
+        };
+        self.listed(&format!("revisions/{ms:014}-{revision}"), str::to_owned)
+    }
+
+    /// The files that a list names; `None` where there is no such list.
+    fn listed(
+        &self,
+        list: &str,
+        name: impl Fn(&str) -> String,
+    ) -> io::Result<Option<Vec<PolicyFile>>> {
+        let lines = match fs::read_to_string(self.folder.join(list)) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            lines => lines?,
         };
         let read = |line: &str| {
-            let (digest, path) = line.split_once(' ').ok_or_else(|| broken("enforced"))?;
+            let (digest, path) = line.split_once(' ').ok_or_else(|| broken(list))?;
             let text = fs::read_to_string(self.folder.join("texts").join(digest))?;
             if to_hex(&Sha256::digest(&text)) != digest {
                 return Err(broken(digest));
             }
-            let source = Source { name: format!("{path} (as last enforced)"), text };
+            let source = Source { name: name(path), text };
             Ok(PolicyFile { path: path.to_owned(), source: Arc::new(source) })
         };
-        list.lines().map(read).collect()
+        lines.lines().map(read).collect::<io::Result<Vec<_>>>().map(Some)
     }
 
     /// Keeps a revision that was applied, and what is enforced by it.
@@ -212,6 +250,10 @@ mod tests {
             kept.keep(round, &format!("r{round}"), one(), one()).unwrap();
             kept.keep(round, &format!("r{round}"), one(), one()).unwrap();
         }
+        let last = kept.revision("r29").unwrap().unwrap();
+        assert_eq!((&*last[0].path, &*last[0].source.text), ("a.yaml", "text 29"));
+        assert!(kept.revision("r9").unwrap().is_none() && kept.revision("../x").unwrap().is_none());
+        assert_eq!(kept.revisions().unwrap().last().unwrap(), &(29, "r29".to_owned()));
         let revisions = names(&kept.folder().join("revisions")).unwrap();
         assert_eq!(revisions.len(), REVISIONS);
         assert!(revisions[0].ends_with("-r10") && revisions[19].ends_with("-r29"));

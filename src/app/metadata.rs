@@ -5,7 +5,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use http::{HeaderMap, HeaderValue, Method, Response, StatusCode, header};
+use http::{HeaderValue, Method, Request, Response, StatusCode, header};
 
 use crate::{
     body::Body,
@@ -27,13 +27,9 @@ pub(super) struct Metadata {
 impl Metadata {
     /// The document that a path names; `None` where it names none, and where no tokens are
     /// taken.
-    pub fn answer(
-        &self,
-        method: &Method,
-        path: &str,
-        headers: &HeaderMap,
-    ) -> Option<Response<Body>> {
-        let resource = path.strip_prefix(WELL_KNOWN)?;
+    pub fn answer<B>(&self, request: &Request<B>) -> Option<Response<Body>> {
+        let (method, headers) = (request.method(), request.headers());
+        let resource = request.uri().path().strip_prefix(WELL_KNOWN)?;
         if self.issuers.is_empty() {
             return None;
         }
@@ -43,8 +39,8 @@ impl Metadata {
             return None;
         }
         if method != Method::GET && method != Method::HEAD {
-            let mut response =
-                refuse(StatusCode::METHOD_NOT_ALLOWED, -31_405, "this document is only read");
+            let (status, of) = (StatusCode::METHOD_NOT_ALLOWED, request.extensions());
+            let mut response = refuse(status, -31_405, "this document is only read", of);
             response.headers_mut().insert(header::ALLOW, HeaderValue::from_static("GET, HEAD"));
             return Some(response);
         }

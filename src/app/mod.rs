@@ -2,6 +2,7 @@
 //!
 //! The only place that knows every part. It decides nothing about a call.
 
+mod admin;
 mod background;
 mod build;
 pub mod faces;
@@ -11,6 +12,7 @@ mod kept;
 mod keys;
 mod limits;
 mod metadata;
+mod news;
 mod probes;
 mod reach;
 mod reload;
@@ -18,9 +20,10 @@ mod start_error;
 mod webhook;
 mod world;
 
-use std::{io, sync::Arc};
-
-use tokio::sync::Notify;
+use std::{
+    io,
+    sync::{Arc, OnceLock},
+};
 
 use crate::{
     admin::{AdminState, Build},
@@ -49,6 +52,9 @@ pub struct App {
     reload: Option<reload::Reloader>,
     admin: Arc<AdminState>,
     probes: Arc<probes::State>,
+    bell: Arc<news::Bell>,
+    /// Is given the figures of the listener once there is one.
+    stats: Arc<OnceLock<Arc<edge::Stats>>>,
     shutdown: Shutdown,
     tls: Option<edge::Tls>,
     store: Option<Store>,
@@ -107,6 +113,7 @@ impl App {
             kept: Kept::beside(&self.config.audit.file),
             governed: self.governed.clone(),
             freshness: self.probes.freshness.clone(),
+            bell: self.bell.clone(),
             audit: self.engines.audit.clone(),
             telemetry: self.engines.telemetry.clone(),
             clock: self.engines.clock.clone(),
@@ -121,7 +128,7 @@ impl App {
         let listen = self.listen();
         let listener = Listener::bind(&listen).map_err(StartError::Listen)?;
         let admin = Listener::bind(&self.listen_admin()).map_err(StartError::Admin)?;
-        self.serve(listener, admin, None)
+        self.serve(listener, admin)
     }
 
     fn listen(&self) -> ListenConfig {
@@ -132,12 +139,7 @@ impl App {
         ListenConfig::new(self.config.admin.listen)
     }
 
-    fn serve(
-        self,
-        listener: Listener,
-        admin: Listener,
-        hangup: Option<Arc<Notify>>,
-    ) -> Result<Running, StartError> {
+    fn serve(self, listener: Listener, admin: Listener) -> Result<Running, StartError> {
         let admin_address = admin.address();
         let router = Arc::new(edge::Router::new(
             self.config.upstreams.iter().map(|upstream| upstream.name.clone()),
@@ -163,7 +165,8 @@ impl App {
             .background
             .start(admin.into_std(), self.admin, self.shutdown.clone(), self.engines.clone())
             .map_err(StartError::Runtime)?;
-        let reload = self.reload.map(|reload| reload.start(hangup.unwrap_or_default()));
+        let _ = self.stats.set(workers.stats().clone());
+        let reload = self.reload.map(reload::Reloader::start);
         let reload = reload.transpose().map_err(StartError::Runtime)?;
         self.probes.started();
         Ok(Running {
@@ -188,12 +191,12 @@ impl App {
     ) -> Result<Drained, HostError<StartError>> {
         let socket =
             std::env::temp_dir().join(format!("hangu-upgrade-{}.sock", self.config.listen.port()));
-        let hangup = self.reload.is_some().then(Arc::default);
+        let hangup = self.reload.is_some().then(|| self.bell.hangup.clone());
         let host = HostConfig {
             upgrade,
             drain_delay: self.config.drain.delay,
             drain_timeout: self.config.drain.timeout,
-            hangup: hangup.clone(),
+            hangup,
             ..HostConfig::new(socket)
         };
         let shutdown = self.shutdown.clone();
@@ -202,7 +205,7 @@ impl App {
         let drained = edge::host(host, &shutdown, move |sockets| {
             let listener = sockets.bind("listen", &listen).map_err(StartError::Listen)?;
             let admin = sockets.bind("admin", &listen_admin).map_err(StartError::Admin)?;
-            let running = self.serve(listener, admin, hangup)?;
+            let running = self.serve(listener, admin)?;
             ready(running.workers.address(), running.admin);
             let Running { workers, control, reload, channels, engines, store, .. } = running;
             // The other side waits for nothing else: it cannot be gone.

@@ -5,7 +5,7 @@ use std::sync::{
     atomic::{AtomicBool, Ordering},
 };
 
-use super::reload::Freshness;
+use super::news::Freshness;
 use crate::{
     admin::{Check, Probes, Stale, UpstreamHealth},
     audit::Audit,

@@ -19,10 +19,14 @@ use notify::{
     EventKind, RecursiveMode, Watcher as _,
     event::{AccessKind, AccessMode},
 };
-use parking_lot::Mutex;
+use serde_json::{Value, json};
 use tokio::{sync::Notify, time::Instant};
 
-use super::{kept::Kept, world::Governed};
+use super::{
+    kept::Kept,
+    news::{self, Bell, Freshness},
+    world::Governed,
+};
 use crate::{
     audit::Audit,
     clock::Clock,
@@ -54,15 +58,12 @@ pub struct PolicySource {
     pub config: (PathBuf, String),
 }
 
-/// Since when, and by how much, what is in force is older than the files.
-#[derive(Debug, Default)]
-pub(super) struct Freshness(Mutex<Option<(String, usize)>>);
-
 pub(super) struct Reloader {
     pub source: PolicySource,
     pub kept: Kept,
     pub governed: Arc<Governed>,
     pub freshness: Arc<Freshness>,
+    pub bell: Arc<Bell>,
     pub audit: Arc<Audit>,
     pub telemetry: Arc<Telemetry>,
     pub clock: Clock,
@@ -100,35 +101,13 @@ struct Watching {
     told: HashSet<String>,
 }
 
-// === impl Freshness ===
-
-impl Freshness {
-    /// Since when there is something newer that has so many faults.
-    pub fn stale(&self) -> Option<(String, usize)> {
-        self.0.lock().clone()
-    }
-
-    fn rejected(&self, faults: usize, now_ms: u64) {
-        let mut stale = self.0.lock();
-        let since = stale.take().map_or_else(|| written(now_ms), |(since, _)| since);
-        *stale = Some((since, faults));
-    }
-
-    /// Whether it had been stale.
-    fn fresh(&self) -> bool {
-        self.0.lock().take().is_some()
-    }
-}
-
-fn written(ms: u64) -> String {
-    let time = i64::try_from(ms).ok().and_then(|ms| jiff::Timestamp::from_millisecond(ms).ok());
-    time.map_or_else(String::new, |time| time.to_string())
-}
-
 // === impl Reloader ===
 
 impl Reloader {
-    pub fn start(self, hangup: Arc<Notify>) -> io::Result<Running> {
+    pub fn start(self) -> io::Result<Running> {
+        let hangup = self.bell.hangup.clone();
+        self.bell.heard();
+        self.freshness.in_force(self.source.files.files());
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build()?;
         let stop = Arc::new(Notify::new());
         let stopped = stop.clone();
@@ -199,6 +178,7 @@ impl Reloader {
         metrics.policy_reload(Reload::Applied);
         metrics.policy_revision(revision.clone());
         tracing::info!(policy.revision = %revision, files, "Changed policies are in force");
+        self.freshness.in_force(self.source.files.files());
         self.keep();
     }
 
@@ -229,7 +209,11 @@ impl Reloader {
         );
         self.audit.policy(&revision, count, now_ms);
         self.telemetry.metrics().policy_reload(Reload::Rejected);
-        self.freshness.rejected(count, now_ms);
+        let mut told = news::told(faults);
+        if let (Some(fault), Some(all)) = (limits, told.as_array_mut()) {
+            all.push(json!({ "severity": "error", "message": format!("limits: {fault}") }));
+        }
+        self.freshness.rejected(count, told, now_ms);
         Outcome::Rejected(count)
     }
 
@@ -254,9 +238,10 @@ impl Reloader {
 impl Watching {
     async fn run(mut self, hangup: &Notify, stop: &Notify) {
         self.rewatch();
+        // Before anything is read again: what was read may be rejected, and is not in force.
+        self.reloader.keep();
         // What changed since the start began.
         self.look(false);
-        self.reloader.keep();
         loop {
             let pause = if self.watcher.is_some() && !self.again { WATCHED } else { UNWATCHED };
             let (changed, has_files) = (self.changed.clone(), self.folder.is_some());
@@ -333,7 +318,9 @@ impl Watching {
     }
 
     fn hangup(&mut self) {
-        let policies = match self.look(true) {
+        let waiting = self.reloader.bell.rung();
+        let looked = self.look(true);
+        let policies = match looked {
             None => "there are none to load".to_owned(),
             Some(Outcome::Applied) => format!("{} applied", self.reloader.governed.revision()),
             Some(Outcome::Unchanged) => "unchanged".to_owned(),
@@ -351,6 +338,23 @@ impl Watching {
             Err(_) => "cannot be read",
         };
         tracing::info!(policies, certificate, configuration, "SIGHUP: loaded anew what can be");
+        let policies = self.told(looked.as_ref());
+        let report = json!({
+            "policies": policies, "certificate": certificate, "configuration": configuration,
+        });
+        self.reloader.bell.answer(waiting, &report);
+    }
+
+    /// What became of a look at the files, for whoever asked for it.
+    fn told(&self, outcome: Option<&Outcome>) -> Value {
+        let state = match outcome {
+            None => "none",
+            Some(Outcome::Applied) => "applied",
+            Some(Outcome::Unchanged) => "unchanged",
+            Some(Outcome::Rejected(_)) => "rejected",
+        };
+        let faults = self.reloader.freshness.faults();
+        json!({ "state": state, "revision": &*self.reloader.governed.revision(), "faults": faults })
     }
 }
 

@@ -27,7 +27,7 @@ use crate::{
     limit::{self, Ledger, LimitFault, LimitSpec, Limiter, Quotas, quota::Board},
     mcp::Family,
     model::{ids, server::UpstreamName},
-    policy::{ItemIndex, Pin, Policies, Subject},
+    policy::{ItemIndex, Named, Pin, Policies, Subject},
     registry::{Care, Catalog, Held, Item, Pinning, Registry, Tool, stands_in},
     stack::stage::{World, Worlds},
 };
@@ -90,6 +90,37 @@ impl Governed {
 
     pub fn revision(&self) -> Arc<str> {
         self.in_force.lock().policies.revision().clone()
+    }
+
+    pub fn policies(&self) -> Policies {
+        self.in_force.lock().policies.clone()
+    }
+
+    /// What of the policies in force is worth telling at a glance.
+    pub fn told(&self) -> serde_json::Value {
+        let policies = self.policies();
+        serde_json::json!({
+            "revision": &**policies.revision(),
+            "shadow": policies.has_shadow(),
+            "tenants": policies.tenants().count(),
+            "rules": policies.rules().count(),
+            "limits": policies.limits().count(),
+            "employees": policies.directory().employees.len(),
+        })
+    }
+
+    /// Everything that is in the catalog.
+    pub fn known(&self) -> Vec<Named> {
+        let world = self.worlds.current();
+        let tools = world.catalog.tools().iter();
+        let tools = tools.map(|tool| Subject::tool(tool.upstream.as_str(), tool.name()));
+        let items = world.catalog.items().iter().map(|item| subject(item));
+        let named = |subject: Subject<'_>| Named {
+            family: subject.family,
+            upstream: subject.upstream.into(),
+            name: subject.name.into(),
+        };
+        tools.chain(items).map(named).collect()
     }
 
     /// Puts other policies in force. Limits that have not changed go on counting where they are;

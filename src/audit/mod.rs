@@ -5,6 +5,7 @@
 //! call, is for the layers to decide.
 
 mod chain;
+mod forms;
 mod keys;
 mod queue;
 mod record;
@@ -17,7 +18,7 @@ use std::{cell::RefCell, future::Future, io, path::PathBuf, sync::Arc, time::Dur
 
 pub use self::{
     keys::{Digester, Keys},
-    record::{Event, Record},
+    record::{AdminAction, Event, Record},
 };
 use self::{
     queue::{Queue, Request, Settled},
@@ -190,6 +191,15 @@ impl Audit {
         SCRATCH.with_borrow_mut(|line| {
             line.clear();
             let layout = self.writer.keyring(keys, now_ms, line);
+            self.queue.push(line, layout);
+        });
+    }
+
+    /// Notes what an operator did.
+    pub fn action(&self, action: &AdminAction<'_>, now_ms: u64) {
+        SCRATCH.with_borrow_mut(|line| {
+            line.clear();
+            let layout = self.writer.action(action, now_ms, line);
             self.queue.push(line, layout);
         });
     }

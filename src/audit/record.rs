@@ -6,12 +6,17 @@
 
 mod v1;
 
-use std::{io::Write, sync::Arc, time::Duration};
+use std::{io::Write, net::IpAddr, sync::Arc, time::Duration};
 
-use super::{Config, EmployeeForm, keys::Keys};
+use super::{
+    Config, EmployeeForm,
+    forms::{misleads, push_fact, push_string, push_time},
+    keys::Keys,
+};
 use crate::{
     mcp::Method,
     model::{
+        argument_facts::ArgumentFacts,
         exchange::{ApprovalFact, Facts, KeyedDigest, QuotaUse},
         ids::{self, hex},
     },
@@ -43,6 +48,8 @@ pub enum Event {
     ApprovalAnswer,
     /// The keyring in use is another one from here on.
     KeyRotation,
+    /// An operator did something, or was not let.
+    AdminAction,
 }
 
 /// A record to be made from what is known of an exchange.
@@ -52,6 +59,19 @@ pub struct Record<'a> {
     facts: &'a Facts,
     started_ms: u64,
     took: Duration,
+}
+
+/// What an operator did.
+#[derive(Debug, Clone, Copy)]
+pub struct AdminAction<'a> {
+    /// The token's name; nothing where it was none.
+    pub who: Option<&'a str>,
+    pub what: &'static str,
+    /// What was done it to, or with.
+    pub target: Option<&'a str>,
+    /// The HTTP status of the answer.
+    pub status: u16,
+    pub address: IpAddr,
 }
 
 /// What a gap record tells.
@@ -114,6 +134,7 @@ impl Event {
             Event::PolicyRejected => "policy_rejected",
             Event::ApprovalAnswer => "approval_answer",
             Event::KeyRotation => "key_rotation",
+            Event::AdminAction => "admin_action",
         }
     }
 }
@@ -140,6 +161,9 @@ impl Writer {
                 approval.uuid(key!("id"), id);
                 approval.text(key!("state"), Some(state));
             });
+        }
+        if ended {
+            object.arguments(key!("argFacts"), &facts.arguments);
         }
         object.digest(key!("argsHash"), facts.args_hash);
         if ended {
@@ -181,6 +205,12 @@ impl Writer {
         object.texts(key!("rules"), facts.rules.iter().map(|rule| &**rule));
         let seq_at = object.mark();
         object.text(key!("serverKey"), facts.server_key.as_deref());
+        if let Some((decision, reason)) = facts.shadow {
+            object.nested(key!("shadow"), |shadow| {
+                shadow.text(key!("decision"), Some(decision.as_str()));
+                shadow.text(key!("reason"), Some(reason));
+            });
+        }
         if let Some(address) = facts.address {
             object.nested(key!("source"), |source| source.display(key!("address"), &address));
         }
@@ -260,6 +290,40 @@ impl Writer {
             object.texts(key!("retiring"), of("retiring"));
         });
         let seq_at = object.mark();
+        object.time(key!("ts"), ms);
+        object.close();
+        Layout { chain_at, seq_at }
+    }
+
+    /// Appends a record of what an operator did.
+    pub fn action(&self, action: &AdminAction<'_>, ms: u64, out: &mut Vec<u8>) -> Layout {
+        let mut object = Object::open(out);
+        object.text(key!("action"), Some(action.what));
+        let chain_at = object.mark();
+        object.text(key!("event"), Some(Event::AdminAction.as_str()));
+        object.uuid(key!("id"), Some(ids::uuid_v7(ms)));
+        object.text(key!("instance"), Some(&self.instance));
+        object.text(
+            key!("outcome"),
+            Some(match action.status {
+                ..400 => "ok",
+                401 | 403 => "denied",
+                400..500 => "caller_error",
+                _ => "gateway_error",
+            }),
+        );
+        if let Some(who) = action.who {
+            object.nested(key!("principal"), |principal| {
+                principal.text(key!("auth"), Some("admin_token"));
+                principal.text(key!("caller"), Some(who));
+            });
+        }
+        let seq_at = object.mark();
+        object.nested(key!("source"), |source| source.display(key!("address"), &action.address));
+        object.number(key!("status"), action.status.into());
+        if let Some(target) = action.target {
+            object.caller_text(key!("target"), target);
+        }
         object.time(key!("ts"), ms);
         object.close();
         Layout { chain_at, seq_at }
@@ -454,93 +518,30 @@ impl<'a> Object<'a> {
         self.out.push(b'"');
     }
 
+    /// Arguments by their pointers, if there are any: plain values as they are, and what canonical
+    /// JSON cannot write as it was, or the log should not, as an object that says so.
+    fn arguments(&mut self, key: &'static str, arguments: &ArgumentFacts) {
+        if arguments.is_empty() {
+            return;
+        }
+        self.key(key);
+        let mut mark = b'{';
+        for (pointer, fact) in arguments.iter() {
+            self.out.push(mark);
+            mark = b',';
+            push_string(self.out, pointer);
+            self.out.push(b':');
+            push_fact(self.out, fact);
+        }
+        self.out.push(b'}');
+    }
+
     fn nested(&mut self, key: &'static str, members: impl FnOnce(&mut Object<'_>)) {
         self.key(key);
         let mut inner = Object::open(self.out);
         members(&mut inner);
         self.out.push(b'}');
     }
-}
-
-/// Writes a JSON string as RFC 8785 wants it.
-fn push_string(out: &mut Vec<u8>, text: &str) {
-    out.push(b'"');
-    let bytes = text.as_bytes();
-    // Without a way out in the middle, so that it is done many bytes at a time.
-    let special = |byte: &u8| *byte < 0x20 || *byte == b'"' || *byte == b'\\';
-    if !bytes.iter().fold(false, |found, byte| found | special(byte)) {
-        out.extend_from_slice(bytes);
-        out.push(b'"');
-        return;
-    }
-    let mut written = 0;
-    for (at, byte) in bytes.iter().enumerate() {
-        let short = match byte {
-            b'"' => b'"',
-            b'\\' => b'\\',
-            0x08 => b'b',
-            0x09 => b't',
-            0x0a => b'n',
-            0x0c => b'f',
-            0x0d => b'r',
-            0x00..=0x1f => b'u',
-            _ => continue,
-        };
-        out.extend_from_slice(&bytes[written..at]);
-        out.extend_from_slice(&[b'\\', short]);
-        if short == b'u' {
-            out.extend_from_slice(b"00");
-            out.extend_from_slice(&hex::<1, 2>([*byte]));
-        }
-        written = at + 1;
-    }
-    out.extend_from_slice(&bytes[written..]);
-    out.push(b'"');
-}
-
-/// Characters that end or reorder a line for some reader, other than those JSON escapes.
-fn misleads(c: char) -> bool {
-    matches!(c, '\u{7f}'..='\u{9f}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}'
-        | '\u{2066}'..='\u{2069}' | '\u{feff}')
-}
-
-/// Writes a time as RFC 3339 with milliseconds, in UTC.
-fn push_time(out: &mut Vec<u8>, ms: u64) {
-    const DAY: u64 = 86_400_000;
-    let (year, month, day) = civil(ms / DAY);
-    let rest = ms % DAY;
-    let (hour, minute) = (rest / 3_600_000, rest / 60_000 % 60);
-    let (second, milli) = (rest / 1000 % 60, rest % 1000);
-    let mut text = *b"0000-00-00T00:00:00.000Z";
-    let mut digits = |value: u64, place: std::ops::Range<usize>| {
-        let mut rest = value;
-        for digit in text[place].iter_mut().rev() {
-            *digit = b'0' + (rest % 10) as u8;
-            rest /= 10;
-        }
-    };
-    digits(year, 0..4);
-    digits(month, 5..7);
-    digits(day, 8..10);
-    digits(hour, 11..13);
-    digits(minute, 14..16);
-    digits(second, 17..19);
-    digits(milli, 20..23);
-    out.extend_from_slice(&text);
-}
-
-/// Year, month and day of a number of days since 1970, by counting in eras of 400 years that
-/// begin in March, so that the leap day is the last of its year.
-fn civil(days: u64) -> (u64, u64, u64) {
-    let days = days + 719_468;
-    let (era, day_of_era) = (days / 146_097, days % 146_097);
-    let year_of_era =
-        (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
-    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let from_march = (5 * day_of_year + 2) / 153;
-    let day = day_of_year - (153 * from_march + 2) / 5 + 1;
-    let month = if from_march < 10 { from_march + 3 } else { from_march - 9 };
-    (era * 400 + year_of_era + u64::from(month <= 2), month, day)
 }
 
 fn micros(duration: Duration) -> u64 {

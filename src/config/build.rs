@@ -8,8 +8,9 @@ use std::{
 };
 
 use super::{
-    Admin, Audit, Config, Drain, Edge, Errors, Idempotency, Lists, Questions, Sessions, Streams,
-    Telemetry, Tls, ToolsCallErrors, Trace, TraceTrust, approvals, callers, issuers, keyring,
+    Audit, Config, Drain, Edge, Errors, Idempotency, Lists, Questions, Sessions, Streams,
+    Telemetry, Tls, ToolsCallErrors, Trace, TraceTrust, admin, approvals, callers, issuers,
+    keyring,
     raw::{RawConfig, RawEdge, RawIdempotency, RawLists, RawQuestions, RawStreams, RawTls},
     secret::Vault,
     store, upstreams,
@@ -35,7 +36,8 @@ pub(super) fn build(raw: RawConfig, folder: &Path, env: Env<'_>, faults: &mut Fa
     let vault = Vault { env, folder };
     let policies = policies(&raw, folder, faults);
     let listen = raw.listen.as_ref().map_or(LISTEN, |listen| listen.value);
-    let admin = Admin { listen: admin_listen(&raw, listen, faults) };
+    let admin_listen = admin_listen(&raw, listen, faults);
+    let admin = admin::build(raw.admin, admin_listen, vault, faults);
     let callers = callers::build(raw.callers, listen, vault, faults);
     let issuers = issuers::build(raw.issuers, faults);
     let upstreams = upstreams::build(raw.upstreams, vault, faults);

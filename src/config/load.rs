@@ -22,6 +22,8 @@ pub struct Loaded {
     pub faults: Vec<Fault>,
     /// The policy folder, as far as it is known even where there was an error.
     pub policies: Option<PathBuf>,
+    /// The audit file, also where there are faults elsewhere.
+    pub audit: Option<PathBuf>,
     pub places: Places,
 }
 
@@ -59,7 +61,7 @@ impl Config {
                 let message = format!("cannot be read: {error}");
                 let fault = Fault::new(FaultCode::Unreadable, &Span::file(name), message);
                 let (faults, places) = (vec![fault], Places::default());
-                Loaded { config: None, faults, policies: None, places }
+                Loaded { config: None, faults, policies: None, audit: None, places }
             }
         }
     }
@@ -100,13 +102,13 @@ impl Config {
         let mut faults = Faults::new();
         let Some(raw) = read_raw(&source, env, &mut faults) else {
             let (faults, places) = (faults.into_sorted(), Places::default());
-            return Loaded { config: None, faults, policies: None, places };
+            return Loaded { config: None, faults, policies: None, audit: None, places };
         };
         let places = Places::of(&raw);
         let config = build::build(raw, folder, env, &mut faults);
-        let policies = config.policies.clone();
+        let (policies, audit) = (config.policies.clone(), Some(config.audit.file.clone()));
         let config = (!faults.has_errors()).then_some(config);
-        Loaded { config, faults: faults.into_sorted(), policies, places }
+        Loaded { config, faults: faults.into_sorted(), policies, audit, places }
     }
 }
 

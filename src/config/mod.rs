@@ -3,6 +3,7 @@
 //! `raw` holds the file as it is written; `build` turns that into these types and gathers every
 //! fault. What other parts need of it, `app.rs` hands them in their own types.
 
+mod admin;
 mod approvals;
 mod build;
 mod callers;
@@ -14,11 +15,11 @@ mod net;
 mod process;
 mod raw;
 mod secret;
-mod sensitive;
+mod shown;
 mod store;
 mod upstreams;
 
-use std::{net::SocketAddr, num::NonZeroUsize, path::PathBuf, time::Duration};
+use std::{fmt, net::SocketAddr, num::NonZeroUsize, path::PathBuf, sync::Arc, time::Duration};
 
 use http::HeaderName;
 use secrecy::SecretString;
@@ -36,12 +37,12 @@ use crate::{
 
 pub use crate::registry::Names;
 
+pub use crate::model::sensitive::is_sensitive;
 pub use crate::model::template::{HeaderSource, HeaderTemplate, Part, TemplateFault};
 pub use keyring::Keyring;
 pub use load::{Loaded, Places, process_env};
 pub use net::{Network, Origin};
-pub use raw::Algorithm;
-pub use sensitive::is_sensitive;
+pub use raw::{AdminRole, Algorithm};
 pub use store::Store;
 
 /// Everything that `hangu.yaml` says, or leaves to its defaults.
@@ -98,9 +99,30 @@ pub struct Webhook {
     pub queue: usize,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Admin {
     pub listen: SocketAddr,
+    /// Who may use its API; without one there is none.
+    pub tokens: Vec<AdminToken>,
+}
+
+/// A token as it is kept: its digest.
+#[derive(Clone, PartialEq, Eq)]
+pub struct AdminToken {
+    pub name: Arc<str>,
+    /// SHA-256.
+    pub digest: [u8; 32],
+    pub role: AdminRole,
+}
+
+/// The digest of a token that somebody chose may be guessed from.
+impl fmt::Debug for AdminToken {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("AdminToken")
+            .field("name", &self.name)
+            .field("role", &self.role)
+            .finish_non_exhaustive()
+    }
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]

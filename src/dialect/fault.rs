@@ -125,12 +125,11 @@ pub fn rpc_response(error: &Error, id: Option<&[u8]>, trace_id: &str) -> Bytes {
     json::write_str(&mut message, error.message());
     let code = i64::from(rpc_code(error));
     match error.form() {
-        // The protocol says what its own errors carry.
-        Form::Protocol { data, .. } => jsonrpc::error_response(id, code, &message, data.as_deref()),
-        Form::Http { .. } | Form::Taxonomy => {
-            let object = object(error, trace_id);
-            jsonrpc::error_response(id, code, &message, Some(&object))
+        // The protocol says what some of its own errors carry.
+        Form::Protocol { data: Some(data), .. } => {
+            jsonrpc::error_response(id, code, &message, Some(data))
         }
+        _ => jsonrpc::error_response(id, code, &message, Some(&object(error, trace_id))),
     }
 }
 

@@ -143,16 +143,17 @@ impl GuardConfig {
         let host = match host_of(request) {
             Ok(host) => host,
             Err(problem) => {
-                return Admission::Answered(refuse(StatusCode::BAD_REQUEST, -32_600, problem));
+                let of = request.extensions();
+                return Admission::Answered(refuse(StatusCode::BAD_REQUEST, -32_600, problem, of));
             }
         };
         if self.loopback && !host.is_some_and(|host| self.is_ours(host)) {
-            return Admission::Answered(forbid("This host is not served here."));
+            return Admission::Answered(forbid("This host is not served here.", request));
         }
         let mut origins = headers.get_all(header::ORIGIN).iter();
         let Some(origin) = origins.next() else { return Admission::Plain };
         if origins.next().is_some() || !self.is_welcome(origin) {
-            return Admission::Answered(forbid("This origin is not allowed here."));
+            return Admission::Answered(forbid("This origin is not allowed here.", request));
         }
         if is_preflight(request.method(), headers) {
             return Admission::Answered(preflight(origin.clone()));
@@ -233,8 +234,9 @@ fn welcome(headers: &mut HeaderMap, origin: HeaderValue) {
     headers.append(header::VARY, HeaderValue::from_static("Origin"));
 }
 
-fn forbid(message: &'static str) -> Response<Body> {
-    refuse(StatusCode::FORBIDDEN, rpc_code(StatusCode::FORBIDDEN), message)
+fn forbid<B>(message: &'static str, request: &Request<B>) -> Response<Body> {
+    let status = StatusCode::FORBIDDEN;
+    refuse(status, rpc_code(status), message, request.extensions())
 }
 
 #[cfg(test)]

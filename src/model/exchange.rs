@@ -11,6 +11,7 @@ use smallvec::SmallVec;
 use tokio::time::Instant;
 
 use super::{
+    argument_facts::ArgumentFacts,
     caller::{Auth, CallerId, EmployeeId, Roles, TenantId},
     ids,
     server::Risk,
@@ -283,6 +284,8 @@ pub struct Facts {
     pub rules: SmallVec<[Arc<str>; 2]>,
     pub policy_revision: Option<Arc<str>>,
     pub args_hash: Option<KeyedDigest>,
+    /// The arguments that some rule looked at.
+    pub arguments: ArgumentFacts,
     pub result_ref: Option<KeyedDigest>,
     pub pin: Option<[u8; 32]>,
     /// Limits that refused the call.

@@ -1,5 +1,6 @@
 //! The middle of the gateway: calls, replies and who they belong to, free of any dialect.
 
+pub mod argument_facts;
 pub mod call;
 pub mod caller;
 pub mod exchange;
@@ -7,6 +8,7 @@ pub mod ids;
 pub mod keys;
 pub mod quota;
 pub mod reply;
+pub mod sensitive;
 pub mod server;
 pub mod server_key;
 pub mod template;

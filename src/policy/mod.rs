@@ -5,6 +5,7 @@
 //! a call and the lists come from the same bits. Nothing here knows a dialect, a
 //! request or a clock.
 
+mod answer;
 mod bits;
 mod bound;
 mod compile;
@@ -27,11 +28,13 @@ mod spent;
 mod suite;
 mod uri;
 mod view;
+pub mod words;
 
 use std::sync::Arc;
 
 use crate::model::exchange::DecisionKind;
 
+pub use answer::{Answered, Question};
 pub use bits::BitSet;
 pub use compile::{ItemPolicy, Policies, PolicyFile, Subject};
 pub use diff::{Difference, DifferenceKind, Seer, diff};

@@ -15,6 +15,7 @@ use super::{
 use crate::{
     json::{self, Doc, Duplicates},
     model::{
+        argument_facts::ArgumentFacts,
         caller::{CallerId, Roles},
         exchange::DecisionKind,
     },
@@ -226,16 +227,27 @@ impl View {
 
     /// What policy says of a call with these arguments, a JSON object or none.
     pub fn decide_call(&self, item: ItemIndex, arguments: Option<&Bytes>) -> Decision<'_> {
-        self.judge(item, arguments).1
+        self.judge(item, arguments, None).1
     }
 
-    /// What the files say that are only to be looked at, if there are any.
+    /// What the files say that are only to be looked at, if there are any; their rules look at
+    /// arguments too.
     pub fn shadow_decision(
         &self,
         item: ItemIndex,
         arguments: Option<&Bytes>,
+        looked: &mut ArgumentFacts,
     ) -> Option<Decision<'_>> {
-        self.shadow.as_ref().map(|shadow| shadow.decide_call(item, arguments))
+        self.shadow.as_ref().map(|shadow| shadow.judge(item, arguments, Some(looked)).1)
+    }
+
+    /// The same of a resource that is in no catalog.
+    pub fn shadow_of_uri(&self, upstream: &str, uri: &str) -> Option<(DecisionKind, Reason)> {
+        let shadow = self.shadow.as_ref()?;
+        Some(match shadow.permit_uri(upstream, uri) {
+            Ok(_) => (DecisionKind::Allow, Reason::RuleAllow),
+            Err(refusal) => (refusal.kind, refusal.reason),
+        })
     }
 
     /// Whether a call's arguments can matter.
@@ -268,7 +280,18 @@ impl View {
         item: ItemIndex,
         arguments: Option<&Bytes>,
     ) -> Result<Permit, Refusal> {
-        let (by, decision) = self.judge(item, arguments);
+        let (by, decision) = self.judge(item, arguments, None);
+        self.grant(Target::Item(item), by, &decision)
+    }
+
+    /// The same, and keeps what rules looked at. Where no rule is about arguments, nothing is.
+    pub fn permit_noting(
+        self: &Arc<Self>,
+        item: ItemIndex,
+        arguments: Option<&Bytes>,
+        looked: &mut ArgumentFacts,
+    ) -> Result<Permit, Refusal> {
+        let (by, decision) = self.judge(item, arguments, Some(looked));
         self.grant(Target::Item(item), by, &decision)
     }
 
@@ -332,13 +355,18 @@ impl View {
     }
 
     /// The decision, and the place of the rule that allows it.
-    fn judge(&self, item: ItemIndex, arguments: Option<&Bytes>) -> (usize, Decision<'_>) {
+    fn judge(
+        &self,
+        item: ItemIndex,
+        arguments: Option<&Bytes>,
+        looked: Option<&mut ArgumentFacts>,
+    ) -> (usize, Decision<'_>) {
         let index = item.get();
         if !self.visible.contains(index) {
             return (0, self.hidden(index));
         }
         if self.conditional.contains(index) {
-            return self.judge_arguments(index, arguments);
+            return self.judge_arguments(item, arguments, looked);
         }
         let by = self.allowing(index).map_or(0, |(by, _)| by);
         if self.asked.contains(index) {
@@ -347,11 +375,24 @@ impl View {
         (by, Decision::allow(self.allowed_by(by)))
     }
 
-    fn judge_arguments(&self, index: usize, raw: Option<&Bytes>) -> (usize, Decision<'_>) {
+    fn judge_arguments(
+        &self,
+        item: ItemIndex,
+        raw: Option<&Bytes>,
+        looked: Option<&mut ArgumentFacts>,
+    ) -> (usize, Decision<'_>) {
+        let index = item.get();
         let parsed = raw.map(|raw| Doc::parse(raw.clone(), &ARGUMENTS)).transpose();
         // What cannot be looked at is not let through.
         let Ok(doc) = parsed else { return (0, Decision::deny(Reason::DefaultDeny, None)) };
         let arguments = doc.as_ref().map(Doc::root);
+        if let Some(looked) = looked {
+            // All of them, also those that did not come to decide this call.
+            for pointer in self.arguments_looked_at(item) {
+                let argument = arguments.and_then(|arguments| pointer.find(arguments));
+                looked.add(pointer.as_str(), pointer.is_sensitive(), argument);
+            }
+        }
         let holds = |applied: &&Applied| applied.rule.holds(arguments);
         if let Some(deny) = about(&self.deny, index).find(holds) {
             return (0, Decision::deny(Reason::RuleDeny, Some(&deny.rule)));

@@ -5,7 +5,7 @@
 
 use std::fmt;
 
-use jsonschema::{Retrieve, Uri, Validator};
+use jsonschema::{Retrieve, Uri, ValidationError, Validator, error::ValidationErrorKind};
 use serde_json::Value;
 
 /// The largest schema that is compiled, in bytes.
@@ -70,7 +70,7 @@ impl ArgumentSchema {
         }
         let Err(error) = validator.validate(&value) else { return Ok(()) };
         let mismatch = Mismatch {
-            pointer: error.instance_path().to_string(),
+            pointer: pointer_of(&error),
             message: error.to_string().chars().take(300).collect(),
             masked: error.masked().to_string().chars().take(300).collect(),
         };
@@ -80,6 +80,17 @@ impl ArgumentSchema {
         }
         let nulls = value.as_object().is_some_and(|members| members.len() < given);
         if nulls && validator.is_valid(&value) { Ok(()) } else { Err(mismatch) }
+    }
+}
+
+/// What is wrong: of an argument that is missing, where it would be.
+fn pointer_of(error: &ValidationError<'_>) -> String {
+    let place = error.instance_path().to_string();
+    match error.kind() {
+        ValidationErrorKind::Required { property: Value::String(name) } => {
+            format!("{place}/{}", name.replace('~', "~0").replace('/', "~1"))
+        }
+        _ => place,
     }
 }
 
@@ -135,7 +146,7 @@ mod tests {
             (NEW, r#"{"a":1}"#, Ok(())),
             (NEW, r#"{"a":1.0}"#, Ok(())),
             (NEW, r#"{"a":12345678901234567890123}"#, Ok(())),
-            (NEW, r#"{}"#, Err("")),
+            (NEW, r#"{}"#, Err("/a")),
             (NEW, r#"{"a":"1"}"#, Err("/a")),
             (NEW, r#"{"a":1,"p":[2]}"#, Err("/p/0")),
             (NEW, r#"{"a":1,"p":null}"#, Ok(())),

@@ -28,6 +28,7 @@ use crate::{
     identity::task::TaskIds,
     mcp::{Family, rpc},
     model::{
+        argument_facts::ArgumentFacts,
         call::{Call, Request, Surface, Target},
         exchange::DecisionKind,
         reply::Reply,
@@ -245,12 +246,11 @@ fn decide(
         return Err(unknown_tool(&asked.name).with_reason("unknown_tool"));
     };
     let index = ItemIndex::new(tool.index);
-    let decided = view.permit_call(index, asked.arguments.as_ref());
-    let shadow = view.shadow_decision(index, asked.arguments.as_ref());
+    let mut looked = ArgumentFacts::default();
+    let decided = view.permit_noting(index, asked.arguments.as_ref(), &mut looked);
+    let shadow = view.shadow_decision(index, asked.arguments.as_ref(), &mut looked);
     note(&call, &tool, &view, &decided);
-    if let Some(shadow) = shadow {
-        call.exchange.facts().shadow = Some((shadow.kind, shadow.reason.as_str()));
-    }
+    note_looked(&call, looked, shadow.map(|shadow| (shadow.kind, shadow.reason)));
     match held(decided) {
         Ok(permit) => Ok(Permitted::new(call, permit, world, Some(tool), None)),
         Err(refusal) => Err(refused(&refusal, || unknown_tool(&asked.name))),
@@ -321,6 +321,16 @@ fn refused(refusal: &Refusal, unknown: impl FnOnce() -> Error) -> Error {
         }
     };
     error.with_reason(refusal.reason.as_str())
+}
+
+/// What a record needs so that the call can be decided again, and what files in shadow say of it.
+fn note_looked(call: &Call, looked: ArgumentFacts, shadow: Option<(DecisionKind, Reason)>) {
+    if looked.is_empty() && shadow.is_none() {
+        return;
+    }
+    let mut facts = call.exchange.facts();
+    facts.arguments = looked;
+    facts.shadow = shadow.map(|(kind, reason)| (kind, reason.as_str()));
 }
 
 fn note(call: &Call, tool: &Arc<Tool>, view: &View, decided: &Result<Permit, Refusal>) {

@@ -6,13 +6,16 @@
 use std::{
     fmt::{self, Write as _},
     io::{self, IsTerminal},
+    sync::OnceLock,
 };
 
+use parking_lot::Mutex;
 use tracing::field::Field;
 use tracing_subscriber::{
     EnvFilter,
     field::MakeExt,
     fmt::{MakeWriter, format},
+    reload,
     util::{SubscriberInitExt, TryInitError},
 };
 
@@ -66,12 +69,48 @@ impl Settings {
     }
 }
 
-/// Starts the log of this process.
-pub fn init(settings: &Settings) -> Result<(), TryInitError> {
-    subscriber(settings, io::stdout).try_init()
+/// How the filter of this process's log is changed, once there is a log.
+static FILTER: OnceLock<Mutex<Filter>> = OnceLock::new();
+
+struct Filter {
+    text: String,
+    replace: Replace,
 }
 
-fn subscriber<W>(settings: &Settings, writer: W) -> Box<dyn tracing::Subscriber + Send + Sync>
+type Replace = Box<dyn Fn(EnvFilter) -> Result<(), reload::Error> + Send>;
+
+/// Starts the log of this process.
+pub fn init(settings: &Settings) -> Result<(), TryInitError> {
+    let (subscriber, replace) = subscriber(settings, io::stdout);
+    subscriber.try_init()?;
+    let _ = FILTER.set(Mutex::new(Filter { text: settings.filter.clone(), replace }));
+    Ok(())
+}
+
+/// The filter that is in effect; nothing where this process has no log of ours.
+pub fn filter() -> Option<String> {
+    FILTER.get().map(|filter| filter.lock().text.clone())
+}
+
+/// Puts another filter in effect, in the form of `RUST_LOG`.
+///
+/// # Errors
+/// What is wrong with it, in words.
+pub fn set_filter(text: &str) -> Result<(), String> {
+    let parsed = EnvFilter::try_new(text).map_err(|error| format!("is no filter: {error}"))?;
+    if text.trim().is_empty() {
+        return Err("is empty: `off` silences the log".to_owned());
+    }
+    let mut filter = FILTER.get().ok_or("this process has another log")?.lock();
+    (filter.replace)(parsed).map_err(|error| error.to_string())?;
+    text.clone_into(&mut filter.text);
+    Ok(())
+}
+
+fn subscriber<W>(
+    settings: &Settings,
+    writer: W,
+) -> (Box<dyn tracing::Subscriber + Send + Sync>, Replace)
 where
     W: for<'w> MakeWriter<'w> + Send + Sync + 'static,
 {
@@ -80,10 +119,15 @@ where
     let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(writer);
     if settings.json {
         let builder = builder.json().flatten_event(true).with_current_span(false);
-        Box::new(builder.with_span_list(false).finish())
+        let builder = builder.with_span_list(false).with_filter_reloading();
+        let handle = builder.reload_handle();
+        (Box::new(builder.finish()), Box::new(move |filter| handle.reload(filter)))
     } else {
         let fields = format::debug_fn(field).delimited(" ");
-        Box::new(builder.with_ansi(settings.color).fmt_fields(fields).finish())
+        let builder = builder.with_ansi(settings.color).fmt_fields(fields);
+        let builder = builder.with_filter_reloading();
+        let handle = builder.reload_handle();
+        (Box::new(builder.finish()), Box::new(move |filter| handle.reload(filter)))
     }
 }
 
@@ -147,7 +191,7 @@ mod tests {
         let settings = Settings::read(no_color, is_terminal);
         let captured = Captured::default();
         let writer = captured.clone();
-        let subscriber = subscriber(&settings, move || writer.clone());
+        let (subscriber, _) = subscriber(&settings, move || writer.clone());
         tracing::subscriber::with_default(subscriber, log);
         String::from_utf8(captured.0.lock().clone()).unwrap()
     }

@@ -95,7 +95,11 @@ fn every_family_of_every_server_is_listed_in_order() {
                 let family = method.split('/').next().unwrap();
                 let answer = client.send(method, json!({}));
                 let served = families.contains(&family);
-                assert_eq!(answer.word(), if served { "ok" } else { "-32601" }, "{path} {method}");
+                assert_eq!(
+                    answer.word(),
+                    if served { "ok" } else { "not_found" },
+                    "{path} {method}"
+                );
                 let status = if served || dialect == Dialect::Legacy { 200 } else { 404 };
                 assert_eq!(answer.status, status, "{path} {method}");
             }
@@ -294,7 +298,7 @@ fn what_a_server_declares_later_is_served_later() {
         let (up, shop) = Shelf { legacy, tools: vec![tool("t")], ..Shelf::default() }.serve();
         let gateway = Setup::new().upstream("up", &up, "", "").start();
         let client = gateway.client("/mcp/up", Dialect::Modern);
-        assert_eq!(client.send("prompts/list", json!({})).word(), "-32601");
+        assert_eq!(client.send("prompts/list", json!({})).word(), "not_found");
         assert_eq!(up.requests("prompts/list").len(), 0);
         shop.change(|shelf| shelf.prompts = vec![prompt("p")]);
         let declared = || capabilities(&client)["capabilities"]["prompts"].is_object();
@@ -302,7 +306,7 @@ fn what_a_server_declares_later_is_served_later() {
         until("prompts are listed", || names(&client, "prompts/list") == ["p"]);
         // And what it no longer declares is gone.
         shop.change(|shelf| shelf.prompts.clear());
-        until("prompts are gone", || client.send("prompts/list", json!({})).word() == "-32601");
+        until("prompts are gone", || client.send("prompts/list", json!({})).word() == "not_found");
     }
 }
 

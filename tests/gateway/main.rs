@@ -3,6 +3,7 @@
 #![allow(clippy::panic, clippy::unwrap_used, reason = "a test fails by panicking")]
 #![allow(clippy::disallowed_methods, reason = "a test's thread serves nobody else")]
 
+mod admin_api;
 mod aggregation;
 mod approval;
 mod approvals_api;
@@ -16,6 +17,7 @@ mod continuation;
 mod demo;
 mod durable;
 mod error_mapping;
+mod error_table;
 mod failures;
 mod families;
 mod fuzz;

@@ -100,7 +100,7 @@ fn a_refused_call_is_charged_nowhere() {
     }
     // What may not be called, and what is called wrongly, costs nothing either.
     assert_ne!(client.call("nope", json!({})).word(), "ok");
-    assert_eq!(client.call("echo", json!([])).word(), "-32602");
+    assert_eq!(client.call("echo", json!([])).word(), "invalid_args");
     for _ in 0..3 {
         assert_eq!(client.call("echo", json!({})).word(), "ok");
     }

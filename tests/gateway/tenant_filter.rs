@@ -67,8 +67,7 @@ fn a_hidden_tool_answers_like_one_that_does_not_exist() {
                     let wanted = match dialect {
                         // Nobody may call anything, and learns nothing of names either.
                         _ if named == "nobody" => "permission_denied",
-                        Dialect::Lite => "not_found",
-                        _ => "-32602",
+                        _ => "not_found",
                     };
                     assert_eq!(word, wanted, "{dialect:?}: {:?}", answers[0]);
                 }
@@ -179,5 +178,5 @@ fn a_tool_that_is_gone_from_the_listing_is_gone() {
         (seen.method == "tools/list").then(|| seen.result(listing))
     });
     until("the tool is gone", || client.list() == ["stays"]);
-    assert_eq!(client.call("goes", json!({})).word(), "-32602");
+    assert_eq!(client.call("goes", json!({})).word(), "not_found");
 }

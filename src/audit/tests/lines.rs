@@ -5,6 +5,9 @@ use std::time::Duration;
 use tokio::{task::JoinSet, time::Instant};
 
 use super::*;
+use crate::json::{Doc, Duplicates, Limits};
+
+const LIMITS: Limits = Limits { depth: 4, duplicates: Duplicates::Refuse, outline: 1 };
 
 /// A value written by RFC 8785, by way of a general serializer.
 fn canonical(value: &Value) -> String {
@@ -80,13 +83,42 @@ async fn an_intent_has_no_outcome_and_the_id_of_its_call() {
 async fn lines_are_canonical_and_what_is_unknown_is_left_out() {
     let mut odd = write_facts();
     odd.rules.push("quote\" back\\ tab\t bell\u{7} é \u{1f600}".into());
-    for facts in [odd, Facts::default()] {
+    let mut looked = write_facts();
+    looked.shadow = Some((DecisionKind::Deny, "rule_deny"));
+    let arguments = br#"{"\ud83d\ude00":1,"\uff00":"q\"","a":1.0,"b":-0,"c":12,"d":[1],"e":{},
+        "g":"x\u2028y","h":9007199254740993,"i":"\u0007"}"#;
+    let doc = Doc::parse(arguments.as_slice().into(), &LIMITS).unwrap();
+    for (key, value) in doc.root().members() {
+        looked.arguments.add(&format!("/{}", key.unescaped()), false, Some(value));
+    }
+    looked.arguments.add("/none", false, None);
+    for facts in [odd, looked, Facts::default()] {
         for line in logged(&facts).await {
             let value: Value = serde_json::from_str(&line).unwrap();
             assert_eq!(canonical(&value), line);
             assert!(!line.contains("null") && !line.contains("[]"), "{line}");
         }
     }
+}
+
+#[tokio::test]
+async fn arguments_that_rules_looked_at_are_told_of_the_call_alone() {
+    let mut facts = write_facts();
+    let doc = Doc::parse((&br#"[1.0,-7,"x\u2028y","eu"]"#[..]).into(), &LIMITS).unwrap();
+    for (index, value) in doc.root().elements().enumerate() {
+        facts.arguments.add(&format!("/{index}"), false, Some(value));
+    }
+    facts.arguments.add("/key", true, Some(doc.root()));
+    facts.shadow = Some((DecisionKind::Deny, "rule_deny"));
+    let lines = logged(&facts).await;
+    let [intent, call]: [Value; 2] = [1, 2].map(|at| serde_json::from_str(&lines[at]).unwrap());
+    assert_eq!(intent.get("argFacts"), None);
+    let told = serde_json::json!({
+        "/0": {"number": "1.0"}, "/1": -7, "/2": {"characters": 3}, "/3": "eu",
+        "/key": {"withheld": true}
+    });
+    assert_eq!(call["argFacts"], told);
+    assert_eq!(call["shadow"], serde_json::json!({"decision": "deny", "reason": "rule_deny"}));
 }
 
 #[tokio::test]

@@ -1,21 +1,25 @@
-//! `hangu policy diff`: who gains and who loses what between two policy folders.
+//! `hangu policy diff`: who gains and who loses what between two policy folders, or revisions that
+//! a gateway keeps.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
     io::Write,
-    path::PathBuf,
+    path::{Path, PathBuf},
 };
 
 use serde_json::json;
 
-use super::load;
+use super::{
+    load,
+    revision::{Shelf, is_revision},
+};
 use crate::{
     cli::{
         catalog::Catalog,
         tell::{self, CommandError, Ending, count},
     },
     fault::{Format, Paint, WIDTH, escape, wrap},
-    policy::{Difference, DifferenceKind, Family, Seer, diff},
+    policy::{Difference, DifferenceKind, Family, Policies, Seer, diff},
 };
 
 /// Which folders.
@@ -25,15 +29,18 @@ use crate::{
     spent with it.\n\n\
     Examples:\n  \
     hangu policy diff ../main/policies policies\n  \
+    hangu policy diff 3f9a1c20b7d4 policies --config hangu.yaml\n  \
     hangu policy diff ../main/policies policies --allow-widening --format json"
 )]
 pub struct Diff {
-    /// The policies as they are
+    /// The policies as they are: a folder, or a kept revision
     #[arg(value_name = "OLD")]
     old: PathBuf,
-    /// The policies as they are to be
+    /// The policies as they are to be: a folder, or a kept revision
     #[arg(value_name = "NEW")]
     new: PathBuf,
+    #[command(flatten)]
+    shelf: Shelf,
     /// End well even if somebody may do more than before
     #[arg(long)]
     allow_widening: bool,
@@ -47,7 +54,7 @@ pub struct Diff {
 
 /// Writes the differences. Exit code 3 if access is wider, unless that is allowed.
 pub fn run(args: &Diff, out: &mut dyn Write) -> Result<Ending, CommandError> {
-    let (old, new) = (load::load(&args.old)?, load::load(&args.new)?);
+    let (old, new) = (load(&args.old, &args.shelf)?, load(&args.new, &args.shelf)?);
     let catalog = Catalog::read(args.catalog.as_deref())?;
     let differences = diff(&old, &new, catalog.names());
     let widened = differences.iter().any(|difference| difference.kind.widens());
@@ -67,6 +74,14 @@ pub fn run(args: &Diff, out: &mut dyn Write) -> Result<Ending, CommandError> {
         return Ok(Ending::Widened);
     }
     Ok(Ending::Well)
+}
+
+/// A folder, or what is called like a revision and is no folder.
+fn load(named: &Path, shelf: &Shelf) -> Result<Policies, CommandError> {
+    match named.to_str().filter(|text| is_revision(text) && !named.exists()) {
+        Some(revision) => shelf.load(revision),
+        None => load::load(named),
+    }
 }
 
 /// Items for which the same is said of the same people.

@@ -1,13 +1,9 @@
 //! `hangu policy explain`: a decision, told rule by rule, and the smallest change that turns it.
 
-mod words;
-
 use std::{io::Write, path::PathBuf};
 
 use bytes::Bytes;
-use serde_json::json;
 
-use self::words::{change_text, decision_word, face_text, published_name, reason_text, withheld};
 use super::load::{self, Place};
 use crate::{
     cli::{
@@ -21,8 +17,9 @@ use crate::{
         quota::Budget,
     },
     policy::{
-        Asker, Bench, Effect, Explanation, Family, Flip, ItemIndex, ItemPolicy, Named, Policies,
-        QuotaRule, Rule, Told, Verdict, View,
+        Answered, Asker, Bench, Effect, Explanation, Family, Flip, ItemIndex, ItemPolicy, Named,
+        Policies, QuotaRule, Rule, Told, Verdict, View,
+        words::{self, change_text, place, reason_text},
     },
     yaml::check_name,
 };
@@ -95,18 +92,18 @@ fn employee(text: &str) -> Result<EmployeeId, String> {
 /// What is told.
 struct Answer<'a, 'v> {
     revision: &'a str,
-    item: String,
-    policy: ItemPolicy,
+    item: Named,
     explanation: &'a Explanation<'v>,
     cost: u32,
     flip: Flip,
     family: Family,
     args: &'a Explain,
     view: &'a View,
-    /// What else there is to say of the item.
-    note: Option<String>,
+    policy: ItemPolicy,
     /// The quotas that it is paid from.
     quotas: Vec<(&'a QuotaRule, Budget)>,
+    /// What else there is to say of the item.
+    note: Option<String>,
 }
 
 /// Writes the explanation. It is no finding that somebody may not do something.
@@ -140,12 +137,12 @@ pub fn run(args: &Explain, out: &mut dyn Write) -> Result<Ending, CommandError> 
     let quotas = bench.set.quotas_of(&args.tenant).filter(|quota| is_about(quota));
     let answer = Answer {
         quotas: quotas.map(|quota| (&**quota, bench.set.priced(&quota.budget))).collect(),
-        revision: policies.revision(),
-        item: item.full(),
         policy: policies.item(item.subject()),
+        revision: policies.revision(),
         cost: view.item(index).map_or(1, |policy| policy.cost),
         flip: bench.smallest_change(&asker, index, arguments.as_ref()),
         family: item.family,
+        item,
         explanation: &explanation,
         args,
         view: &view,
@@ -159,17 +156,6 @@ pub fn run(args: &Explain, out: &mut dyn Write) -> Result<Ending, CommandError> 
     Ok(Ending::Well)
 }
 
-/// The tool that is published under a name, by its upstream's own name.
-fn published_as(policies: &Policies, asked: &Named) -> Option<Named> {
-    let is_it = |own: &Named| {
-        let policy = policies.item(own.subject());
-        let name = policy.published.as_ref().and_then(|published| published.name.as_ref());
-        own.upstream == asked.upstream && name.is_some_and(|name| *name.value == *asked.name)
-    };
-    let mut tools = policies.named().into_iter().filter(|own| own.family == Family::Tools);
-    tools.find(is_it).filter(|_| asked.family == Family::Tools)
-}
-
 fn wanted(args: &Explain) -> Result<Named, CommandError> {
     let given = [
         (Family::Tools, &args.tool),
@@ -181,6 +167,17 @@ fn wanted(args: &Explain) -> Result<Named, CommandError> {
         .ok_or_else(|| CommandError::Usage("say which tool: `--tool UPSTREAM/TOOL`".into()))?;
     Named::parse(family, text)
         .map_err(|why| CommandError::Usage(format!("`{}` {why}", escape(text))))
+}
+
+/// The tool that is published under a name, by its upstream's own name.
+fn published_as(policies: &Policies, asked: &Named) -> Option<Named> {
+    let is_it = |own: &Named| {
+        let policy = policies.item(own.subject());
+        let name = policy.published.as_ref().and_then(|published| published.name.as_ref());
+        own.upstream == asked.upstream && name.is_some_and(|name| *name.value == *asked.name)
+    };
+    let mut tools = policies.named().into_iter().filter(|own| own.family == Family::Tools);
+    tools.find(is_it).filter(|_| asked.family == Family::Tools)
 }
 
 /// What no file names is explained if its upstream classifies what it does not name, and
@@ -228,7 +225,7 @@ impl<'v> Answer<'_, 'v> {
             true => format!("risk {}, cost {}", self.explanation.risk.as_str(), self.cost),
             false => "not classified".to_owned(),
         };
-        let item = escape(&self.item);
+        let item = escape(&self.item.full());
         writeln!(
             out,
             "{tint}{word}{}  {item}   {risk}   revision {}",
@@ -242,7 +239,7 @@ impl<'v> Answer<'_, 'v> {
             }
             let surely = rules.iter().filter(|told| matches!(told.verdict, Verdict::Applies));
             let of = surely.count();
-            let may = rules.iter().filter(|told| has_say(told)).count() - of;
+            let may = rules.iter().filter(|told| told.has_say()).count() - of;
             let may = if may > 0 { format!(", {may} may") } else { String::new() };
             let name = match effect {
                 Effect::Allow => "allow",
@@ -254,7 +251,7 @@ impl<'v> Answer<'_, 'v> {
             writeln!(out, "  {name:<6}  {of} of {all} {verb}{may}")?;
             self.table(&rules, paint, out)?;
         }
-        for (quota, budget) in self.quotas() {
+        for (quota, budget) in self.answered().quotas() {
             let place = format!("{}:{}", quota.at.source.name, quota.at.line);
             let head = format!("  quota   {}  {place}   ", quota.id);
             let text = words::quota_text(budget, self.cost);
@@ -279,7 +276,7 @@ impl<'v> Answer<'_, 'v> {
         for told in rules {
             let place = place(told.rule);
             let reason = self.reason(told);
-            let (dim, reset) = match has_say(told) {
+            let (dim, reset) = match told.has_say() {
                 true => ("", ""),
                 false => (paint.dim(), paint.reset()),
             };
@@ -298,25 +295,18 @@ impl<'v> Answer<'_, 'v> {
     fn plain(&self, out: &mut dyn Write) -> Result<(), CommandError> {
         let (word, _) = decision_word(self.explanation.decision.kind, Paint::new(false));
         let reason = self.explanation.decision.reason.as_str();
-        let item = escape(&self.item);
+        let item = escape(&self.item.full());
         writeln!(out, "{item}: {} ({reason}), revision {}", word.to_lowercase(), self.revision)?;
         for told in &self.explanation.rules {
             let (effect, id) = (told.rule.effect.as_str(), &told.rule.id);
             writeln!(out, "{}: {effect} {id}: {}", place(told.rule), self.reason(told))?;
         }
-        for (quota, budget) in self.quotas() {
+        for (quota, budget) in self.answered().quotas() {
             let place = format!("{}:{}", quota.at.source.name, quota.at.line);
             writeln!(out, "{place}: quota {}: {}", quota.id, words::quota_text(budget, self.cost))?;
         }
         writeln!(out, "{}", self.conclusion())?;
         Ok(())
-    }
-
-    /// What is never let through is paid from nothing.
-    fn quotas(&self) -> impl Iterator<Item = &(&QuotaRule, Budget)> {
-        let decided = self.explanation.decision.kind;
-        let may = matches!(decided, DecisionKind::Allow | DecisionKind::RequireApproval);
-        self.quotas.iter().filter(move |_| may)
     }
 
     fn reason(&self, told: &Told<'_>) -> String {
@@ -353,9 +343,9 @@ impl<'v> Answer<'_, 'v> {
         } else {
             ""
         };
-        let change = change_text(&self.flip, decision.kind, &self.item);
+        let change = change_text(&self.flip, decision.kind, &self.item.full());
         let note = self.note.as_deref().unwrap_or_default();
-        let face = face_text(&self.policy);
+        let face = words::face_text(&self.policy);
         format!("{verdict} {change}{depends}{note}{face}")
     }
 
@@ -365,53 +355,29 @@ impl<'v> Answer<'_, 'v> {
     }
 
     fn as_json(&self) -> serde_json::Value {
-        let decision = &self.explanation.decision;
-        let rules: Vec<_> = self
-            .explanation
-            .rules
-            .iter()
-            .map(|told| {
-                json!({
-                    "id": &*told.rule.id,
-                    "scope": told.rule.scope.tenant().map_or("platform", |tenant| tenant.as_str()),
-                    "effect": told.rule.effect.as_str(),
-                    "file": told.rule.at.source.name,
-                    "line": told.rule.at.line,
-                    "applies": has_say(told),
-                    "why": self.reason(told),
-                })
-            })
-            .collect();
-        json!({
-            "item": self.item,
-            "family": self.family.key(),
-            "decision": decision.kind.as_str(),
-            "reason": decision.reason.as_str(),
-            "rule": decision.rule.map(|rule| &*rule.id),
-            "asks": decision.asks.iter().map(|rule| &*rule.id).collect::<Vec<_>>(),
-            "risk": self.explanation.risk.as_str(),
-            "classified": self.explanation.classified,
-            "cost": self.cost,
-            "published": published_name(&self.policy),
-            "withheld": withheld(&self.policy),
-            "quotas": self.quotas().map(|(quota, budget)| json!({
-                "id": &*quota.id,
-                "file": quota.at.source.name,
-                "line": quota.at.line,
-                "what": words::quota_text(budget, self.cost),
-            })).collect::<Vec<_>>(),
-            "revision": self.revision,
-            "rules": rules,
-            "change": change_text(&self.flip, decision.kind, &self.item),
-        })
+        self.answered().as_json()
+    }
+
+    fn answered(&self) -> Answered<'_, 'v> {
+        Answered {
+            explanation: self.explanation,
+            item: &self.item,
+            cost: self.cost,
+            revision: self.revision,
+            flip: &self.flip,
+            employee: self.args.employee.as_ref(),
+            policy: &self.policy,
+            quotas: &self.quotas,
+        }
     }
 }
 
-fn has_say(told: &Told<'_>) -> bool {
-    matches!(told.verdict, Verdict::Applies | Verdict::Depends(_))
-}
-
-/// `file:line` of a rule.
-pub(super) fn place(rule: &Rule) -> String {
-    format!("{}:{}", rule.at.source.name, rule.at.line)
+/// The decision as the first word, and its colour.
+fn decision_word(kind: DecisionKind, paint: Paint) -> (&'static str, &'static str) {
+    match kind {
+        DecisionKind::Allow => ("ALLOWED", paint.green()),
+        DecisionKind::Hide => ("HIDDEN", paint.red()),
+        DecisionKind::Deny => ("DENIED", paint.red()),
+        DecisionKind::RequireApproval => ("APPROVAL", paint.yellow()),
+    }
 }

@@ -3,6 +3,8 @@
 //! A record has no arguments. Where a rule looks at some, its `argFacts` are asked, and what they
 //! do not tell is counted and not guessed.
 
+mod arguments;
+
 use std::{
     collections::{BTreeMap, BTreeSet},
     fs::File,
@@ -10,7 +12,6 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use bytes::Bytes;
 use serde::Deserialize;
 use serde_json::json;
 
@@ -22,7 +23,7 @@ use crate::{
     },
     fault::{Format, Paint, WIDTH, escape, wrap},
     model::caller::{CallerId, EmployeeId, Role, Roles, TenantId},
-    policy::{Asker, Bench, Family, ItemIndex, Named, View},
+    policy::{Asker, Bench, Family, ItemIndex, Named},
 };
 
 /// Which records, and which policies.
@@ -196,7 +197,7 @@ impl Tally {
         }
         let view = bench.view(&asker);
         let item = bench.find(&call.item).unwrap_or(ItemIndex::new(usize::MAX));
-        let Some(arguments) = arguments(&view, item, call) else {
+        let Some(arguments) = arguments::rebuilt(&view, item, call.facts.as_ref()) else {
             self.unknown += 1;
             return;
         };
@@ -212,7 +213,7 @@ impl Tally {
             item: call.item.full(),
             rule: decision
                 .rule
-                .map(|rule| format!("{} ({})", rule.id, super::explain::place(rule))),
+                .map(|rule| format!("{} ({})", rule.id, crate::policy::words::place(rule))),
         };
         let sample = self.changes.entry(change).or_default();
         sample.calls += 1;
@@ -290,27 +291,4 @@ impl Tally {
             "changes": changes.collect::<Vec<_>>(),
         })
     }
-}
-
-/// The arguments as far as rules look at them; `None` if they are not known.
-fn arguments(view: &View, item: ItemIndex, call: &Call) -> Option<Option<Bytes>> {
-    if !view.looks_at_arguments(item) {
-        return Some(None);
-    }
-    let facts = call.facts.as_ref()?;
-    let mut root = serde_json::Map::new();
-    for pointer in view.arguments_looked_at(item) {
-        // A fact that is not there was not there in the call either, if the rule that looks at it
-        // was in force; and nobody knows whether it was.
-        let fact = facts.get(pointer.as_str())?;
-        let mut steps: Vec<&str> = pointer.steps().collect();
-        let last = steps.pop()?;
-        let mut place = &mut root;
-        for step in steps {
-            let next = place.entry(step).or_insert_with(|| json!({}));
-            place = next.as_object_mut()?;
-        }
-        place.insert(last.to_owned(), fact.clone());
-    }
-    Some(Some(serde_json::Value::Object(root).to_string().into()))
 }

@@ -3,6 +3,7 @@
 //! Shapes and single values are checked here; what values mean together, and whether a secret is
 //! there, in `build`.
 
+mod admin;
 mod approvals;
 mod callers;
 mod failing;
@@ -19,10 +20,11 @@ use crate::{
     yaml::{ByteSize, FromNode, MapReader, Node, Spanned, VERSION, Value, Words},
 };
 
+pub use admin::{AdminRole, RawAdmin, RawToken};
 pub use approvals::{RawApprovals, RawWebhook};
 pub use callers::{RawCaller, RawEmployee, RawIdentity, RawKey, RawKeySource};
 pub use failing::{RawBreaker, RawRetries};
-pub use issuers::{Algorithm, RawIssuer, RawScopes};
+pub use issuers::{ALGORITHMS, Algorithm, RawIssuer, RawScopes};
 pub use keyring::RawKeyring;
 pub use upstreams::{RawHeader, RawHeaderValue, RawProcess, RawUpstream};
 
@@ -72,11 +74,6 @@ pub enum RawStoreAddress {
     Text(String),
     /// One that may hold a password.
     Secret(SecretRef),
-}
-
-#[derive(Debug, Default)]
-pub struct RawAdmin {
-    pub listen: Option<Spanned<SocketAddr>>,
 }
 
 #[derive(Debug, Default)]
@@ -198,7 +195,7 @@ impl RawConfig {
             at: node.at.clone(),
             listen: map.optional("listen", faults),
             workers: map.optional("workers", faults),
-            admin: read_admin(&mut map, faults),
+            admin: admin::read(&mut map, faults),
             policies: map.optional("policies", faults),
             audit: read_audit(&mut map, faults),
             callers: callers::read(&mut map, faults),
@@ -269,14 +266,6 @@ fn read_backend(
         return;
     }
     words.read(node, faults);
-}
-
-fn read_admin(map: &mut MapReader<'_>, faults: &mut Faults) -> RawAdmin {
-    part(map, "admin", faults, |map, faults| {
-        map.later(&["token"], faults);
-        Some(RawAdmin { listen: map.optional("listen", faults) })
-    })
-    .unwrap_or_default()
 }
 
 fn read_audit(map: &mut MapReader<'_>, faults: &mut Faults) -> RawAudit {

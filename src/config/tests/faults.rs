@@ -67,7 +67,6 @@ fn what_comes_later_is_refused_as_such() {
             "shared: redis://h",
             "Y008 1:9 `shared: redis:…` is not part of this version: only `local` is known",
         ),
-        ("admin: { token: { env: A } }", "Y008 1:10 `token` is not part of this version"),
         (
             "audit: { employee: hash }",
             "Y008 1:20 the form `hash` is not part of this version: only `plain` is known",

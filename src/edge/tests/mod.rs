@@ -68,7 +68,12 @@ async fn answer(request: Request<Incoming>) -> Response<Body> {
             Ok(body) => Response::new(Body::from(body)),
             Err(error) => {
                 let Form::Http { status, .. } = *error.form() else { unreachable!() };
-                refuse(StatusCode::from_u16(status).unwrap(), 0, "refused")
+                refuse(
+                    StatusCode::from_u16(status).unwrap(),
+                    0,
+                    "refused",
+                    &http::Extensions::new(),
+                )
             }
         },
     }

@@ -16,6 +16,7 @@ use super::glob::TextGlob;
 use crate::{
     fault::Span,
     json::{Kind, Value},
+    model::sensitive::is_sensitive,
 };
 
 pub use decimal::Decimal;
@@ -34,6 +35,8 @@ pub struct Predicate {
 pub struct Pointer {
     text: Box<str>,
     steps: Box<[Box<str>]>,
+    /// By a name on the way, what it points at is a secret.
+    sensitive: bool,
 }
 
 /// What is asked of an argument.
@@ -93,12 +96,19 @@ impl Pointer {
             return Err("is no JSON pointer: it begins with `/`, as in `/region`".to_owned());
         };
         let steps = inside.split('/').map(unescape);
-        let steps = steps.collect::<Option<_>>().ok_or("is no JSON pointer: `~` is `~0`, `/` `~1`");
-        Ok(Self { text: text.into(), steps: steps? })
+        let steps = steps.collect::<Option<Box<[Box<str>]>>>();
+        let steps = steps.ok_or("is no JSON pointer: `~` is `~0`, `/` `~1`")?;
+        let sensitive = steps.iter().any(|step| is_sensitive(step));
+        Ok(Self { text: text.into(), steps, sensitive })
     }
 
     pub fn as_str(&self) -> &str {
         &self.text
+    }
+
+    /// Whether what it points at is most likely a secret, which no record may hold.
+    pub fn is_sensitive(&self) -> bool {
+        self.sensitive
     }
 
     pub fn steps(&self) -> impl Iterator<Item = &str> {

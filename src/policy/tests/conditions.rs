@@ -3,6 +3,7 @@
 use bytes::Bytes;
 
 use super::*;
+use crate::model::argument_facts::{ArgumentFacts, Fact};
 
 fn view_of(rules: &[&str]) -> Arc<View> {
     set(rules).view(&tenant("acme"), &caller("gate"), &roles(&["member"]))
@@ -114,6 +115,34 @@ fn what_is_asked_about_can_depend_on_the_arguments() {
 }
 
 #[test]
+fn what_rules_look_at_is_kept_and_nothing_of_other_calls() {
+    let view = view_of(&[
+        "{ id: all, effect: allow }",
+        "{ id: eu, effect: deny, tools: [\"crm/*\"], when: { arg: /region, not_in: [eu-west] } }",
+        "{ id: few, effect: deny, tools: [\"crm/*\"], when: [{ arg: /n, range: [9, null] }, { arg: /region, eq: eu }] }",
+        "{ id: own, effect: deny, tools: [\"crm/*\"], when: { arg: /access_token, max_len: 3 } }",
+    ]);
+    let looked = |item, arguments: &'static str| {
+        let (mut looked, raw) =
+            (ArgumentFacts::default(), Bytes::from_static(arguments.as_bytes()));
+        let _ = view.permit_noting(ItemIndex::new(item), Some(&raw), &mut looked);
+        looked.iter().map(|(name, fact)| (name.to_owned(), fact.clone())).collect::<Vec<_>>()
+    };
+    let text = |text: &str| Fact::Text(text.into());
+    assert_eq!(
+        looked(0, r#"{"region":"us","n":9.0,"access_token":"hush","other":1}"#),
+        [
+            ("/access_token".into(), Fact::Withheld),
+            ("/n".into(), Fact::Number("9.0".into())),
+            ("/region".into(), text("us")),
+        ]
+    );
+    assert_eq!(looked(0, "{}").len(), 3);
+    assert_eq!(looked(0, "{"), [], "what is no JSON has no arguments");
+    assert_eq!(looked(5, r#"{"region":"us"}"#), [], "no condition is about the wiki");
+}
+
+#[test]
 fn a_shadow_is_told_beside_what_is_enforced() {
     let allow = policy("platform", &["{ id: all, effect: allow }"]);
     let deny =
@@ -125,9 +154,10 @@ fn a_shadow_is_told_beside_what_is_enforced() {
     assert!(policies.has_shadow() && policies.rules().count() == 1);
     let view = bind(&policies).view(&tenant("acme"), &caller("gate"), &roles(&[]));
     assert_eq!(view.decide(ItemIndex::new(0)).kind, Allow);
-    let shadow = view.shadow_decision(ItemIndex::new(0), None).unwrap();
+    let mut none = ArgumentFacts::default();
+    let shadow = view.shadow_decision(ItemIndex::new(0), None, &mut none).unwrap();
     assert_eq!((shadow.kind, shadow.rule.map(|rule| &*rule.id)), (Hide, Some("no")));
     let plain = bind(&compile(files(&deny))).view(&tenant("acme"), &caller("gate"), &roles(&[]));
-    assert!(plain.shadow_decision(ItemIndex::new(0), None).is_none());
+    assert!(plain.shadow_decision(ItemIndex::new(0), None, &mut none).is_none());
     assert_eq!(plain.decide(ItemIndex::new(0)).kind, Hide);
 }

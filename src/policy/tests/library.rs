@@ -1,7 +1,7 @@
 //! Reading again what changed, and nothing else.
 
 use super::*;
-use crate::fault::FaultCode;
+use crate::{fault::FaultCode, model::argument_facts::ArgumentFacts};
 
 fn tenant_file(number: usize, tool: &str) -> PolicyFile {
     let rules = [format!("{{ id: r, effect: allow, roles: [member], tools: [\"{tool}\"] }}")];
@@ -92,7 +92,10 @@ fn a_file_in_shadow_leaves_in_force_what_was_enforced_of_it() {
         let policies = policies.unwrap();
         assert_eq!(sees(&policies, 1), ["page.read"]);
         let view = bind(&policies).view(&tenant("t1"), &caller("g"), &roles(&["member"]));
-        let shadow = |index| view.shadow_decision(ItemIndex::new(index), None).unwrap().kind;
+        let shadow = |index| {
+            let looked = &mut ArgumentFacts::default();
+            view.shadow_decision(ItemIndex::new(index), None, looked).unwrap().kind
+        };
         assert_eq!((shadow(0), shadow(5)), (DecisionKind::Allow, DecisionKind::Hide));
     }
     // Once the file is gone, so is what it said.

@@ -7,12 +7,13 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use super::{employee_named, heard, held, never_listed, refused};
+use super::{employee_named, heard, held, never_listed, note_looked, refused};
 use crate::{
     dialect::{north, streamable_http},
     error::{Code, Error},
     mcp::{Family, Method, Served, rpc},
     model::{
+        argument_facts::ArgumentFacts,
         call::{Ask, Call, Misread, Request, Surface, Target},
         exchange::{DecisionKind, NorthDialect},
     },
@@ -56,14 +57,22 @@ pub(super) fn decide(
     let upstream = upstream.ok_or_else(|| {
         Error::new(Code::Internal, "the catalog names an upstream that is not configured")
     })?;
-    let permit = match &asked.item {
-        // Completing an argument is no use of a prompt yet.
-        Some(item) if method == Method::GetPrompt => {
-            view.permit_call(ItemIndex::new(item.index), arguments(ask))
+    let mut looked = ArgumentFacts::default();
+    let (permit, shadow) = match &asked.item {
+        Some(item) => {
+            // Completing an argument is no use of a prompt yet.
+            let arguments = if method == Method::GetPrompt { arguments(ask) } else { None };
+            let index = ItemIndex::new(item.index);
+            let permit = view.permit_noting(index, arguments, &mut looked);
+            let shadow = view.shadow_decision(index, arguments, &mut looked);
+            (permit, shadow.map(|shadow| (shadow.kind, shadow.reason)))
         }
-        Some(item) => view.permit(ItemIndex::new(item.index)),
-        None => view.permit_uri(asked.upstream.as_str(), &asked.own),
+        None => {
+            let (upstream, uri) = (asked.upstream.as_str(), &asked.own);
+            (view.permit_uri(upstream, uri), view.shadow_of_uri(upstream, uri))
+        }
     };
+    note_looked(&call, looked, shadow);
     {
         let mut facts = call.exchange.facts();
         facts.server_key = Some(upstream.server_key.clone());

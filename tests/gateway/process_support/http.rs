@@ -250,7 +250,7 @@ pub fn exchange(
     for (name, value) in headers {
         head += &format!("{name}: {value}\r\n");
     }
-    if method == "POST" {
+    if method == "POST" || !body.is_empty() {
         head += &format!("Content-Length: {}\r\n", body.len());
     }
     head += "\r\n";

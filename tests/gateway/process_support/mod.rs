@@ -45,6 +45,8 @@ pub struct Setup {
     policies: Vec<(&'static str, String)>,
     env: Vec<(&'static str, String)>,
     admin: SocketAddr,
+    /// More members of `admin:`.
+    admin_more: String,
     /// A limit on the size of the files it writes, in blocks of 512 bytes.
     file_blocks: Option<u32>,
 }
@@ -100,6 +102,7 @@ impl Setup {
             ],
             env: env.map(|(name, value)| (name, value.to_owned())).into(),
             admin: SocketAddr::from(([127, 0, 0, 1], 0)),
+            admin_more: String::new(),
             file_blocks: None,
         }
     }
@@ -167,6 +170,11 @@ impl Setup {
         self
     }
 
+    pub fn admin_more(mut self, text: &str) -> Self {
+        self.admin_more = format!(", {text}");
+        self
+    }
+
     pub fn file_blocks(mut self, blocks: u32) -> Self {
         self.file_blocks = Some(blocks);
         self
@@ -181,9 +189,9 @@ impl Setup {
         }
         let upstreams = if self.upstreams.is_empty() { "  {}\n" } else { &self.upstreams };
         let text = format!(
-            "version: hangu/v1\nlisten: 127.0.0.1:0\nadmin: {{ listen: \"{}\" }}\nworkers: 2\n\
-             {}{CALLERS}{}upstreams:\n{upstreams}",
-            self.admin, self.config, self.callers
+            "version: hangu/v1\nlisten: 127.0.0.1:0\nadmin: {{ listen: \"{}\"{} }}\n\
+             workers: 2\n{}{CALLERS}{}upstreams:\n{upstreams}",
+            self.admin, self.admin_more, self.config, self.callers
         );
         fs::write(dir.path().join("hangu.yaml"), text).unwrap();
         Home { dir: Arc::new(dir), env: self.env.clone(), file_blocks: self.file_blocks }

@@ -1,29 +1,17 @@
-//! Verdicts and changes in words.
+//! Verdicts and changes in words, for everybody who explains a decision.
 
+use super::{
+    Approvers, Change, Family, Flip, ItemGlob, ItemPolicy, NotMeant, Rollout, Rule, Told, Verdict,
+};
 use crate::{
-    fault::Paint,
     model::{
         caller::EmployeeId,
         exchange::DecisionKind,
         quota::{Action, Budget},
         server::Risk,
     },
-    policy::{
-        Approvers, Change, Family, Flip, ItemGlob, ItemPolicy, NotMeant, Rollout, Rule, Told,
-        Verdict,
-    },
     yaml::Spanned,
 };
-
-/// The decision as the first word, and its colour.
-pub fn decision_word(kind: DecisionKind, paint: Paint) -> (&'static str, &'static str) {
-    match kind {
-        DecisionKind::Allow => ("ALLOWED", paint.green()),
-        DecisionKind::Hide => ("HIDDEN", paint.red()),
-        DecisionKind::Deny => ("DENIED", paint.red()),
-        DecisionKind::RequireApproval => ("APPROVAL", paint.yellow()),
-    }
-}
 
 /// Why a rule has a say or has none: the first condition that fails.
 pub fn reason_text(
@@ -159,7 +147,7 @@ pub fn ask_text(rule: &Rule) -> String {
 
 /// A change in a sentence, and what follows from it.
 pub fn change_text(flip: &Flip, now: DecisionKind, item: &str) -> String {
-    let at = |rule: &Rule| format!("{} ({})", rule.id, super::place(rule));
+    let at = |rule: &Rule| format!("{} ({})", rule.id, place(rule));
     if matches!(now, DecisionKind::Allow | DecisionKind::RequireApproval) {
         let without = match &flip.change {
             Change::WithoutRole(role) => format!("without role {role}"),
@@ -220,4 +208,9 @@ pub fn quota_text(budget: &Budget, cost: u32) -> String {
             format!("refused where it would go beyond {percent}% of {window}")
         }
     }
+}
+
+/// `file:line` of a rule.
+pub fn place(rule: &Rule) -> String {
+    format!("{}:{}", rule.at.source.name, rule.at.line)
 }

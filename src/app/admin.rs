@@ -1,0 +1,141 @@
+//! What the admin API reads of the running gateway, and does to it.
+
+use std::{
+    io,
+    path::PathBuf,
+    sync::{Arc, OnceLock},
+    time::Duration,
+};
+
+use futures_util::{FutureExt, future::BoxFuture};
+use serde_json::{Value, json};
+use tokio::sync::Notify;
+
+use super::{
+    kept::Kept,
+    news::{Bell, Freshness},
+    probes,
+    world::Governed,
+};
+use crate::{
+    admin::{
+        Probes,
+        api::{Gateway, Role, Token},
+    },
+    config::{AdminRole, AdminToken},
+    edge::{Phase, Shutdown, Stats},
+    policy::Question,
+    telemetry::logs,
+};
+
+/// How long whoever asks for a reload waits for it.
+const RELOAD: Duration = Duration::from_secs(60);
+
+pub(super) struct Operations {
+    /// Made once: it changes with the process alone.
+    pub config: Value,
+    pub governed: Arc<Governed>,
+    pub freshness: Arc<Freshness>,
+    /// What was enforced is kept beside it.
+    pub audit_file: PathBuf,
+    /// Once clients are served.
+    pub stats: Arc<OnceLock<Arc<Stats>>>,
+    pub probes: Arc<probes::State>,
+    pub shutdown: Shutdown,
+    pub bell: Arc<Bell>,
+    /// Of a drain that is to begin.
+    pub drain: Arc<Notify>,
+}
+
+/// Tokens as the API has them.
+pub(super) fn tokens(tokens: &[AdminToken]) -> Vec<Token> {
+    let role = |role| match role {
+        AdminRole::Viewer => Role::Viewer,
+        AdminRole::Operator => Role::Operator,
+        AdminRole::Approver => Role::Approver,
+        AdminRole::Security => Role::Security,
+        AdminRole::All => Role::All,
+    };
+    let token = |token: &AdminToken| Token {
+        name: token.name.clone(),
+        digest: token.digest,
+        role: role(token.role),
+    };
+    tokens.iter().map(token).collect()
+}
+
+impl Gateway for Operations {
+    fn config(&self) -> Value {
+        self.config.clone()
+    }
+
+    fn policy(&self) -> Value {
+        let mut state = self.governed.told();
+        let kept = Kept::beside(&self.audit_file).revisions().unwrap_or_default();
+        let kept: Vec<Value> = kept
+            .iter()
+            .map(|(ms, revision)| json!({ "revision": revision, "sinceMs": ms }))
+            .collect();
+        state["kept"] = kept.into();
+        state["files"] = self.freshness.files().into();
+        match self.freshness.stale() {
+            None => state["state"] = "current".into(),
+            Some((since, _)) => {
+                state["state"] = "stale".into();
+                state["since"] = since.into();
+                state["faults"] = self.freshness.faults();
+            }
+        }
+        state
+    }
+
+    fn explain(&self, question: &Question) -> Result<Value, String> {
+        let known = self.governed.known();
+        self.governed.policies().explained(known, question)
+    }
+
+    fn revision(&self, revision: &str) -> Result<Option<Vec<(String, String)>>, io::Error> {
+        let files = Kept::beside(&self.audit_file).revision(revision)?;
+        let file = |file: crate::policy::PolicyFile| (file.path, file.source.text.clone());
+        Ok(files.map(|files| files.into_iter().map(file).collect()))
+    }
+
+    fn connections(&self) -> Value {
+        let clients = self.stats.get().map(|stats| {
+            json!({
+                "open": stats.open(),
+                "accepted": stats.accepted(),
+                "refused": stats.refused(),
+            })
+        });
+        json!({ "clients": clients, "upstreams": self.probes.upstreams() })
+    }
+
+    fn reload(&self) -> BoxFuture<'static, Result<Value, &'static str>> {
+        let Some(answer) = self.bell.ring() else {
+            return async { Err("this gateway has no files that it could load anew") }.boxed();
+        };
+        async move {
+            match tokio::time::timeout(RELOAD, answer).await {
+                Ok(Ok(report)) => Ok(report),
+                Ok(Err(_)) => Err("the gateway stops"),
+                Err(_) => Err("it has been loading for a minute, and goes on"),
+            }
+        }
+        .boxed()
+    }
+
+    fn drain(&self) -> bool {
+        let begins = self.shutdown.phase() == Phase::Running;
+        self.drain.notify_one();
+        begins
+    }
+
+    fn log_filter(&self) -> String {
+        logs::filter().unwrap_or_default()
+    }
+
+    fn set_log_filter(&self, filter: &str) -> Result<(), String> {
+        logs::set_filter(filter).map_err(|why| format!("`filter` {why}"))
+    }
+}
