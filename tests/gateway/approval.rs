@@ -11,7 +11,10 @@ use serde_json::{Value, json};
 use sqlx::{Connection, Executor, SqliteConnection};
 use tempfile::TempDir;
 
-use crate::support::{Answer, Gateway, OK, Reply, Request, Speaks, Upstream, wait_for};
+use crate::{
+    process_support::{self, Dialect, Setup},
+    support::{Answer, Gateway, OK, Reply, Request, Speaks, Upstream, wait_for},
+};
 
 mod confirm;
 mod continued;
@@ -272,6 +275,38 @@ fn a_restart_keeps_what_was_asked_and_other_policies_ask_again() {
     // What was kept for those who decide opens in another process.
     let (engines, kept) = (it.gateway.engines(), look(&it.gateway, &id));
     assert_eq!(engines.argument_seal.open(&kept).as_deref(), Some(&br#"{"n":1}"#[..]));
+}
+
+#[test]
+fn a_kill_forgets_no_request() {
+    let up = process_support::Upstream::start(&[process_support::tool("wipe")]);
+    let wipe = "wipe: { risk: write_low, idempotency: none }";
+    let rules = RULES.replace("    prompts: [up/greet]\n", "");
+    let home = Setup::new().upstream("up", &up, "", wipe).policy("rules.yaml", &rules).write();
+    let count = |id: &str| {
+        let url = format!("sqlite:{}", home.path("hangu.db").display());
+        let find = "SELECT count(*) FROM approval WHERE settled = 0 AND body LIKE $1";
+        block_on(async {
+            let mut store = SqliteConnection::connect(&url).await.unwrap();
+            let like = format!("%{id}%");
+            let row = sqlx::query_scalar::<_, i64>(find).bind(like).fetch_one(&mut store).await;
+            store.close().await.unwrap();
+            row.unwrap()
+        })
+    };
+    for dialect in Dialect::ALL {
+        let mut gateway = home.serve(&[]);
+        let ask = |n: u32| {
+            let answer = gateway.client("/mcp/up", dialect).call("wipe", json!({ "n": n }));
+            assert_eq!(answer.word(), "approval_required", "{answer:?}");
+            answer.fault()["approvalId"].as_str().unwrap().to_owned()
+        };
+        let ids = [ask(1), ask(2)];
+        gateway.signal(9);
+        gateway.wait();
+        assert_eq!(ids.map(|id| count(&id)), [1, 1], "{dialect:?}");
+    }
+    assert!(up.calls().is_empty());
 }
 
 #[test]
