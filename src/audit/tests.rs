@@ -24,7 +24,7 @@ use crate::{
     mcp::Method,
     model::{
         caller::{Auth, CallerId, EmployeeId, Role, Roles, TenantId},
-        exchange::{DecisionKind, Facts, LimitHit, LimitKind, NorthDialect, Outcome},
+        exchange::{DecisionKind, Facts, LimitHit, LimitKind, NorthDialect, Outcome, QuotaUse},
         keys::KeySecrets,
         server::Risk,
     },

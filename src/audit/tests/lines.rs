@@ -82,6 +82,10 @@ async fn an_intent_has_no_outcome_and_the_id_of_its_call() {
 #[tokio::test]
 async fn lines_are_canonical_and_what_is_unknown_is_left_out() {
     let mut odd = write_facts();
+    odd.cost = Some(1);
+    odd.degraded_to = Some("crm/contacts.mark".into());
+    let quota = |id: &str| QuotaUse { id: id.into(), used: 7, budget: 100 };
+    odd.quota = vec![quota("month-cost"), quota("day-cost")];
     odd.rules.push("quote\" back\\ tab\t bell\u{7} é \u{1f600}".into());
     let mut looked = write_facts();
     looked.shadow = Some((DecisionKind::Deny, "rule_deny"));

@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 use tokio::{sync::Notify, time::Instant};
 
 use super::{
-    Allowance,
+    Allowance, StoreDown,
     store::{AccountId, Standing},
 };
 use crate::model::quota::{Budget, Period};
@@ -154,6 +154,20 @@ impl State {
         let next = budget.next_threshold(used).unwrap_or_else(|| budget.cost.get());
         let near = next.saturating_sub(used) / NEAR;
         near.min(budget.cost.get() / PARTS).max(cost)
+    }
+
+    /// Gives units to a call; by which rule, where they are not the store's.
+    pub fn spend(&mut self, source: Source, cost: u64, rule: Option<StoreDown>) {
+        match source {
+            Source::Process => self.total = self.total.saturating_add(cost),
+            Source::Block => self.block = self.block.saturating_sub(cost),
+            Source::Debt => {
+                if rule == Some(StoreDown::Local) {
+                    self.alone = Some(self.alone().saturating_sub(cost));
+                }
+                self.debt = self.debt.saturating_add(cost);
+            }
+        }
     }
 
     /// What may still be spent here without the store. Careful: others may be spending too, and

@@ -7,13 +7,13 @@
 
 use std::{
     sync::{
-        Arc,
+        Arc, Weak,
         atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering},
     },
     time::Duration,
 };
 
-use parking_lot::MutexGuard;
+use parking_lot::{Mutex, MutexGuard};
 use smallvec::SmallVec;
 use tokio::{
     sync::{futures::OwnedNotified, watch},
@@ -42,6 +42,8 @@ pub struct Ledger {
     pub(super) clock: Clock,
     pub(super) store: Option<Arc<dyn QuotaStore>>,
     pub(super) accounts: Keys<Account>,
+    /// Of those for whom there was no room.
+    together: Mutex<Vec<Weak<Account>>>,
     /// The store is believed not to answer.
     away: AtomicBool,
     /// What of the catalog costs most: beyond that nobody notices what is stopped.
@@ -85,6 +87,7 @@ impl Ledger {
             clock,
             store,
             accounts: Keys::new(max_keys),
+            together: Mutex::default(),
             away: AtomicBool::new(false),
             dearest: AtomicU32::new(u32::MAX),
             changes: watch::Sender::new(0),
@@ -131,7 +134,20 @@ impl Ledger {
             }
         }
         // Those for whom there is no room are counted together: too much rather than too little.
-        limit.overflow.get_or_init(|| Arc::new(make(b"\xff"))).clone()
+        let together = limit.overflow.get_or_init(|| {
+            let account = Arc::new(make(b"\xff"));
+            self.together.lock().push(Arc::downgrade(&account));
+            account
+        });
+        together.clone()
+    }
+
+    /// Looks at every account.
+    pub(super) fn each(&self, mut look: impl FnMut(&Arc<Account>)) {
+        self.accounts.each(&mut look);
+        let mut together = self.together.lock();
+        together.retain(|account| account.strong_count() > 0);
+        together.iter().filter_map(Weak::upgrade).for_each(|account| look(&account));
     }
 
     /// Takes from all accounts, or says why not.
@@ -242,7 +258,7 @@ impl Ledger {
         };
         let all = due.iter().zip(held.iter_mut()).zip(sources.into_iter().flatten());
         for (((limit, account), state), (source, rule)) in all {
-            spend(state, source, cost, rule);
+            state.spend(source, cost, rule);
             let (account, start_ms) = (account.clone(), state.period.start_ms);
             reservation.entries.push(Entry { account, start_ms, source });
             reservation.uses.push(usage(limit, state));
@@ -445,19 +461,6 @@ impl std::fmt::Debug for Ledger {
 impl std::fmt::Debug for Waiting {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Waiting").finish_non_exhaustive()
-    }
-}
-
-fn spend(state: &mut State, source: Source, cost: u64, rule: Option<StoreDown>) {
-    match source {
-        Source::Process => state.total = state.total.saturating_add(cost),
-        Source::Block => state.block = state.block.saturating_sub(cost),
-        Source::Debt => {
-            if rule == Some(StoreDown::Local) {
-                state.alone = Some(state.alone().saturating_sub(cost));
-            }
-            state.debt = state.debt.saturating_add(cost);
-        }
     }
 }
 

@@ -48,7 +48,7 @@ impl Ledger {
         let even = tick.is_multiple_of(2);
         let (mut looks, mut corrections) = (Vec::new(), Vec::new());
         let mut shares: HashMap<(Arc<str>, Box<str>), f64> = HashMap::new();
-        self.accounts.each(|account| {
+        self.each(|account| {
             let mut state = account.state.lock();
             state.turn(self.clock.now_ms(), self.has_store());
             self.notice(account, &mut state);
@@ -99,7 +99,7 @@ impl Ledger {
     /// Writes what is owed and gives back all that is held: the process is about to end.
     pub fn close(self: &Arc<Self>) {
         let mut corrections = Vec::new();
-        self.accounts.each(|account| {
+        self.each(|account| {
             let mut state = account.state.lock();
             if (state.block > 0 || state.debt > 0) && !state.asking {
                 corrections.push((account.clone(), correction(account, &mut state, true)));

@@ -36,6 +36,35 @@ fn a_deny_for_one_role_that_goes_shows_with_another() {
 }
 
 #[test]
+fn a_quota_that_stops_sooner_narrows() {
+    let with = |cost: u32, percent: u32| {
+        let own = policy("{ tenant: acme }", &[SEARCH]);
+        let quota = format!(
+            "{own}\nquotas:\n  - {{ id: q, per: [tenant], budget: {{ cost: {cost}, every: month, zone: UTC }}, \
+             steps: [{{ at: {percent}%, do: deny }}] }}\n"
+        );
+        compile(vec![file("tools.yaml", TOOLS), file("rules.yaml", &quota)])
+    };
+    let none = || policies(&[SEARCH]);
+    for (old, new, expected) in [
+        (none(), with(100, 90), vec!["Narrowed m crm/contacts.search when q >= 90%"]),
+        (with(100, 90), none(), vec!["Widened m crm/contacts.search when q >= 90%"]),
+        (with(100, 90), with(50, 90), vec!["Narrowed m crm/contacts.search when q >= 90%"]),
+        (with(100, 90), with(100, 100), vec!["Widened m crm/contacts.search when q >= 90%"]),
+        (with(100, 100), with(200, 50), vec![]),
+    ] {
+        let found = diff(&old, &new, []);
+        let own = found.iter().filter(|found| found.tenant.is_some());
+        let told = own.map(|found| {
+            let roles: Vec<_> = found.who.roles.iter().map(|role| role.as_str()).collect();
+            let when = found.when.as_deref().unwrap_or_default();
+            format!("{:?} {} {} when {when}", found.kind, roles.join("+"), found.item)
+        });
+        assert_eq!(told.collect::<Vec<_>>(), expected);
+    }
+}
+
+#[test]
 fn conditions_are_compared_as_they_are_written() {
     let with = |when: &str| SEARCH.replace(" }", &format!(", when: {when} }}"));
     let eu = with("{ arg: /region, eq: eu }");
