@@ -54,6 +54,7 @@ enum Verb {
     Rewrap(At),
     /// Forgets a key for good; refused while something is stored under it
     Destroy {
+        /// Which one, as `status` shows it
         #[arg(value_name = "KEY", value_parser = parse_key)]
         key: KeyId,
         /// Do not ask
