@@ -5,7 +5,7 @@
 use std::{
     collections::{BTreeMap, HashSet},
     io::{Read, Write},
-    net::{Shutdown, TcpStream},
+    net::{Shutdown, SocketAddr, TcpStream},
     sync::{
         Arc,
         atomic::{AtomicBool, AtomicU64, Ordering},
@@ -34,8 +34,8 @@ impl Server {
     /// Of the stateless revision, or of the handshake.
     pub fn start(handshake: bool) -> Self {
         let sessions = Arc::<Mutex<HashSet<String>>>::default();
-        let upstream = Upstream::start(&tools());
-        answer(&upstream, handshake, sessions.clone());
+        let any = SocketAddr::from(([127, 0, 0, 1], 0));
+        let upstream = Upstream::answering(any, &tools(), answer(handshake, sessions.clone()));
         Self { handshake, sessions, upstream }
     }
 
@@ -49,8 +49,8 @@ impl Server {
         self.upstream.stop();
         thread::sleep(away);
         self.sessions.lock().clear();
-        self.upstream = Upstream::at(address, &tools());
-        answer(&self.upstream, self.handshake, self.sessions.clone());
+        let answer = answer(self.handshake, self.sessions.clone());
+        self.upstream = Upstream::answering(address, &tools(), answer);
     }
 }
 
@@ -58,9 +58,12 @@ fn tools() -> [Value; 3] {
     ["echo", "slow", "stream"].map(tool)
 }
 
-fn answer(upstream: &Upstream, handshake: bool, sessions: Arc<Mutex<HashSet<String>>>) {
+fn answer(
+    handshake: bool,
+    sessions: Arc<Mutex<HashSet<String>>>,
+) -> impl Fn(&Seen) -> Option<Answer> + Send + Sync {
     static NEXT: AtomicU64 = AtomicU64::new(0);
-    upstream.on(move |seen: &Seen| {
+    move |seen: &Seen| {
         if handshake {
             match &*seen.method {
                 "server/discover" => return Some(Answer::body(400, "text/plain", "no session")),
@@ -102,7 +105,7 @@ fn answer(upstream: &Upstream, handshake: bool, sessions: Arc<Mutex<HashSet<Stri
             }
             _ => seen.result(result),
         })
-    });
+    }
 }
 
 /// What was done so far, by its name: how often, and how often with the answer wanted.
@@ -140,7 +143,7 @@ impl Crowd {
 }
 
 struct Who {
-    address: std::net::SocketAddr,
+    address: SocketAddr,
     number: u64,
     turn: u64,
     done: Done,

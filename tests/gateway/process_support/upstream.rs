@@ -133,13 +133,23 @@ impl Upstream {
 
     /// The same at an address that is known already.
     pub fn at(address: SocketAddr, tools: &[Value]) -> Self {
+        Self::answering(address, tools, |_: &Seen| None)
+    }
+
+    /// The same with what it answers from its first connection on: one who waits for it to come
+    /// back may be there before anybody could say that with [`Self::on`].
+    pub fn answering(
+        address: SocketAddr,
+        tools: &[Value],
+        handler: impl Fn(&Seen) -> Option<Answer> + Send + Sync + 'static,
+    ) -> Self {
         let listener = TcpListener::bind(address).unwrap();
         let address = listener.local_addr().unwrap();
         let shared = Arc::new(Shared {
             stopped: AtomicBool::new(false),
             seen: Mutex::default(),
             tools: Mutex::new(tools.to_vec()),
-            handler: Mutex::new(Arc::new(|_: &Seen| None)),
+            handler: Mutex::new(Arc::new(handler)),
             connections: Mutex::default(),
         });
         let serving = shared.clone();
