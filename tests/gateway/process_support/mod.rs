@@ -406,12 +406,21 @@ impl Process {
         records.into_iter().find(is).unwrap()
     }
 
-    /// What of its memory is resident, in bytes.
+    /// What of its memory is resident, in bytes, the program itself with it.
     pub fn resident(&self) -> u64 {
-        let status = format!("/proc/{}/status", self.child.id());
-        let status = fs::read_to_string(status).unwrap();
-        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
-        line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() * 1_024
+        self.status("VmRSS:") * 1_024
+    }
+
+    /// What it has allocated and not given back, in KiB: without the pages of the program, which
+    /// come and go as its parts are used.
+    pub fn memory(&self) -> u64 {
+        self.status("RssAnon:")
+    }
+
+    fn status(&self, name: &str) -> u64 {
+        let status = fs::read_to_string(format!("/proc/{}/status", self.pid())).unwrap();
+        let line = status.lines().find_map(|line| line.strip_prefix(name)).unwrap();
+        line.trim().trim_end_matches(" kB").parse().unwrap()
     }
 
     pub fn pid(&self) -> u32 {
@@ -434,13 +443,6 @@ impl Process {
             assert!(Instant::now() < deadline, "it does not end:\n{}", self.log());
             thread::sleep(Duration::from_millis(5));
         }
-    }
-
-    /// Resident memory, in KiB.
-    pub fn memory(&self) -> u64 {
-        let status = fs::read_to_string(format!("/proc/{}/status", self.pid())).unwrap();
-        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
-        line.trim().trim_end_matches(" kB").parse().unwrap()
     }
 
     /// Open files and sockets.
