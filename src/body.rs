@@ -2,6 +2,7 @@
 //!
 //! Pieces are sent as they are: an envelope written around a result never copies the result.
 
+pub mod quiet;
 mod read;
 
 pub use read::{CollectError, collect, read_body};

@@ -11,7 +11,7 @@ use bytes::{Bytes, BytesMut};
 use http_body::Body as HttpBody;
 use tokio::time::Sleep;
 
-use super::BoxError;
+use super::{BoxError, quiet};
 use crate::error::{Code, Error};
 
 /// How much of a body that is too large is read, and for how long, before it is refused.
@@ -136,7 +136,7 @@ where
     B: HttpBody<Data = Bytes>,
 {
     loop {
-        let Some(frame) = ready!(body.as_mut().poll_frame(cx)?) else {
+        let Some(frame) = ready!(quiet::poll_frame(body.as_mut(), cx)?) else {
             return Poll::Ready(Ok(None));
         };
         if let Ok(data) = frame.into_data() {

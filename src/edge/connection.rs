@@ -23,6 +23,8 @@ use tokio::{
     time::{Instant, Sleep},
 };
 
+use crate::body::quiet::Ear;
+
 /// How long a client that has just been answered may take for its next request while the
 /// gateway closes. Long enough for a request that is already on its way.
 const LINGER: Duration = Duration::from_millis(300);
@@ -151,6 +153,8 @@ pin_project! {
         armed: Armed,
         // The first poll is over: whatever can wake this task knows its waker.
         registered: bool,
+        // Over HTTP/1, where this task is at both ends of every body.
+        ear: Option<Ear>,
         // The connection was told to end.
         ending: bool,
         // For how many looks the socket has taken nothing, and what it had taken by then.
@@ -195,6 +199,7 @@ impl<C: GracefulConnection> Serving<C> {
             timer: tokio::time::sleep(times.header),
             armed: Armed::Head { begun: 0 },
             registered: false,
+            ear: (protocol == Protocol::Http1).then(Ear::new),
             ending: false,
             stalled: 0,
             written: 0,
@@ -217,7 +222,10 @@ impl<C: GracefulConnection> Serving<C> {
         let mut this = self.project();
         *this.ending = true;
         this.connection.as_mut().graceful_shutdown();
-        this.connection.poll(cx).map(drop)
+        match this.ear {
+            Some(ear) => ear.poll(this.connection, cx).map(drop),
+            None => this.connection.poll(cx).map(drop),
+        }
     }
 
     /// While the gateway closes: whether the connection has ended.
@@ -303,7 +311,12 @@ impl<C: GracefulConnection> Future for Serving<C> {
             let _ = this.notice.poll(cx);
             let _ = this.timer.poll(cx);
         }
-        if self.as_mut().project().connection.poll(cx).is_ready() {
+        let this = self.as_mut().project();
+        let ended = match this.ear {
+            Some(ear) => ear.poll(this.connection, cx).is_ready(),
+            None => this.connection.poll(cx).is_ready(),
+        };
+        if ended {
             return Poll::Ready(());
         }
         let begun = self.vitals.begun.load(Relaxed);

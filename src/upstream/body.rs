@@ -22,7 +22,7 @@ use super::{
     reach::Place,
 };
 use crate::{
-    body::Body,
+    body::{Body, quiet},
     error::{Code, Error},
 };
 
@@ -170,12 +170,12 @@ fn poll_own(
     cx: &mut Context<'_>,
 ) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
     let mut unheard = Context::from_waker(Waker::noop());
-    let there = Pin::new(&mut *incoming).poll_frame(&mut unheard);
+    let there = quiet::poll_frame(Pin::new(&mut *incoming), &mut unheard);
     if there.is_ready() {
         return there;
     }
     let _ = connection.poll_drive(cx);
-    Pin::new(incoming).poll_frame(&mut unheard)
+    quiet::poll_frame(Pin::new(incoming), &mut unheard)
 }
 
 /// What a carrier says went wrong is said already, in an error of ours.
