@@ -4,6 +4,8 @@
 
 use std::collections::HashMap;
 
+use foldhash::fast::RandomState;
+
 use crate::{
     mcp::Method,
     model::{
@@ -14,7 +16,7 @@ use crate::{
 
 /// The paths of one set of upstreams.
 #[derive(Debug, Clone, Default)]
-pub struct Router(HashMap<Box<str>, UpstreamName>);
+pub struct Router(HashMap<Box<str>, UpstreamName, RandomState>);
 
 impl Router {
     pub fn new(upstreams: impl IntoIterator<Item = UpstreamName>) -> Self {

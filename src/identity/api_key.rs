@@ -4,6 +4,7 @@
 
 use std::{collections::HashMap, fmt, sync::Arc};
 
+use foldhash::fast::RandomState;
 use secrecy::{ExposeSecret, SecretString};
 use sha2::{Digest, Sha256};
 use subtle::ConstantTimeEq;
@@ -72,7 +73,7 @@ pub enum CallersFault {
 /// Every caller, by the digests of its keys.
 #[derive(Debug)]
 pub struct Callers {
-    by_digest: HashMap<[u8; 32], Known>,
+    by_digest: HashMap<[u8; 32], Known, RandomState>,
 }
 
 struct Known {
@@ -84,7 +85,7 @@ struct Known {
 
 impl Callers {
     pub fn new(entries: Vec<CallerEntry>) -> Result<Self, CallersFault> {
-        let mut by_digest: HashMap<[u8; 32], Known> = HashMap::new();
+        let mut by_digest = HashMap::<[u8; 32], Known, RandomState>::default();
         let mut names = std::collections::HashSet::new();
         for entry in entries {
             if !names.insert(entry.id.clone()) {

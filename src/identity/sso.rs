@@ -6,6 +6,8 @@
 
 use std::collections::HashMap;
 
+use foldhash::fast::RandomState;
+
 use super::{
     api_key::{CallerEntry, Identity},
     token::Verified,
@@ -15,7 +17,7 @@ use crate::model::caller::{Auth, EmployeeId, Principal, Roles, TenantId};
 /// The employees that `policies/directory.yaml` knows.
 #[derive(Debug, Clone, Default)]
 pub struct Directory {
-    employees: HashMap<Box<str>, Known>,
+    employees: HashMap<Box<str>, Known, RandomState>,
 }
 
 /// What the directory says of an employee.

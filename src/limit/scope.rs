@@ -8,6 +8,7 @@
 use std::{collections::HashMap, net::IpAddr, sync::Arc};
 
 use arc_swap::ArcSwap;
+use foldhash::fast::RandomState;
 use globset::{Glob, GlobBuilder, GlobSet, GlobSetBuilder};
 use smallvec::SmallVec;
 
@@ -26,11 +27,11 @@ use crate::model::{
 #[derive(Default)]
 pub(super) struct Scopes {
     everybody: Group,
-    tenants: HashMap<TenantId, Group>,
+    tenants: HashMap<TenantId, Group, RandomState>,
     /// Rates of everybody that count by address and nothing else.
     addresses: Vec<Placed<RateLimit>>,
     filters: Filters,
-    bound: ArcSwap<HashMap<Box<str>, Row>>,
+    bound: ArcSwap<HashMap<Box<str>, Row, RandomState>>,
     known: HashMap<(Option<TenantId>, Arc<str>), Known>,
     next_number: u32,
 }
@@ -99,7 +100,7 @@ impl Scopes {
     pub fn new(specs: Vec<LimitSpec>, previous: Option<&Scopes>) -> Result<Self, LimitFault> {
         let mut scopes = Self {
             everybody: Group::default(),
-            tenants: HashMap::new(),
+            tenants: HashMap::default(),
             addresses: Vec::new(),
             filters: Filters::new(&specs)?,
             bound: ArcSwap::default(),

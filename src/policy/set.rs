@@ -9,6 +9,7 @@ use std::{
 };
 
 use arc_swap::ArcSwap;
+use foldhash::fast::RandomState;
 use smallvec::SmallVec;
 
 use super::{
@@ -38,25 +39,25 @@ pub struct Set {
     /// Views of tenants that have no rules of their own.
     platform: Memo,
     /// Views of those that have, once somebody of theirs has called.
-    tenants: HashMap<TenantId, OnceLock<Box<Memo>>>,
+    tenants: HashMap<TenantId, OnceLock<Box<Memo>>, RandomState>,
 }
 
 /// The views of one scope.
 #[derive(Debug)]
 struct Memo {
     /// Callers that some rule of the scope names. All others are one and the same to policy.
-    named: HashSet<CallerId>,
+    named: HashSet<CallerId, RandomState>,
     /// Rules that are open to some employees only.
     rollouts: Box<[Arc<Rule>]>,
     /// By caller. Read without a lock; a new view replaces the whole.
-    views: ArcSwap<HashMap<CallerId, Views>>,
+    views: ArcSwap<HashMap<CallerId, Views, RandomState>>,
 }
 
 #[derive(Debug, Clone, Default)]
 struct Views {
     /// Of a call without an employee.
     key: Option<Arc<View>>,
-    employees: HashMap<Roles, HashMap<Reached, Arc<View>>>,
+    employees: HashMap<Roles, HashMap<Reached, Arc<View>, RandomState>, RandomState>,
 }
 
 /// Which of a scope's rollouts an employee is in, as bits.
@@ -237,7 +238,7 @@ impl Memo {
             [Some(bound.policies.platform.clone()), own]
         };
         let scopes = [Some(bound), shadow].into_iter().flatten().flat_map(of).flatten();
-        let (mut named, mut rollouts) = (HashSet::new(), Vec::new());
+        let (mut named, mut rollouts) = (HashSet::default(), Vec::new());
         for scope in scopes {
             named.extend(scope.callers.iter().cloned());
             rollouts.extend(scope.rollouts.iter().cloned());

@@ -9,6 +9,8 @@ use std::{
     sync::Arc,
 };
 
+use foldhash::fast::RandomState;
+
 use super::{
     definition::{Definition, Entry},
     face::{FaceFault, Faced},
@@ -77,7 +79,7 @@ struct Section {
     listings: [Listing; 4],
     /// Indices by family and the name on the upstream's own path, which is its own but where a
     /// tool's face has another.
-    own: [HashMap<Arc<str>, usize>; 4],
+    own: [HashMap<Arc<str>, usize, RandomState>; 4],
     /// Indices of tools whose face has another name, by their own.
     renamed: HashMap<Arc<str>, usize>,
 }
@@ -104,7 +106,7 @@ pub struct Catalog {
     /// Prompts, resources and templates; their indices follow on those of the tools.
     items: Vec<Arc<Item>>,
     /// Indices by family and name on the aggregate.
-    aliases: [HashMap<Arc<str>, usize>; 4],
+    aliases: [HashMap<Arc<str>, usize, RandomState>; 4],
     sections: Vec<Section>,
     left_out: Vec<String>,
     unfit: Vec<Unfit>,

@@ -15,6 +15,7 @@ use std::{
     time::Duration,
 };
 
+use foldhash::fast::RandomState;
 use http::HeaderMap;
 use hyper::client::conn::{http1, http2};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
@@ -41,7 +42,7 @@ pub(super) struct Connector {
     /// Seconds since the pool was made, counted by the sweeper: a call reads no clock.
     seconds: AtomicU32,
     /// Only this core locks it, so it is never contended.
-    pools: Mutex<HashMap<u64, Pool>>,
+    pools: Mutex<HashMap<u64, Pool, RandomState>>,
 }
 
 #[derive(Default)]
