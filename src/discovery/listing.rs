@@ -1,9 +1,13 @@
 //! Complete listings of each family that a server declares: every page, each element read for
 //! itself.
 
-use std::{collections::HashSet, sync::Arc};
+use std::{
+    collections::{HashMap, HashSet},
+    sync::Arc,
+};
 
 use bytes::Bytes;
+use foldhash::fast::RandomState;
 use tower::Service;
 
 use super::Watcher;
@@ -39,9 +43,14 @@ where
     S: Service<Routed, Response = Reply, Error = Error> + Clone + Send + Sync,
     S::Future: Send,
 {
-    /// Every page of a family's listing.
-    pub(super) async fn pages(&self, family: Family) -> Result<Listed, Error> {
-        let mut reading = Reading::new(family, self.upstream.era(), self.upstream.reach.is_pipe());
+    /// Every page of a family's listing; `known` are the tools that were read before.
+    pub(super) async fn pages(
+        &self,
+        family: Family,
+        known: &[Arc<Definition>],
+    ) -> Result<Listed, Error> {
+        let is_pipe = self.upstream.reach.is_pipe();
+        let mut reading = Reading::new(family, self.upstream.era(), is_pipe, known);
         let mut cursors: HashSet<Box<str>> = HashSet::new();
         let mut cursor: Option<Box<str>> = None;
         for _ in 0..PAGES_MAX {
@@ -97,8 +106,11 @@ where
 }
 
 /// A listing as far as it has been read.
-struct Reading {
+struct Reading<'k> {
     family: Family,
+    /// By their text. What is listed again to the letter is not read again: compiling its schema
+    /// takes longer than all else, and most polls bring nothing new.
+    known: HashMap<&'k [u8], &'k Arc<Definition>, RandomState>,
     /// Calls of its tools carry headers, so that a wrong mark makes a tool unusable.
     headers: bool,
     /// It may list tools that run only as tasks of its revision, which the gateway carries for
@@ -108,15 +120,16 @@ struct Reading {
     listed: Listed,
 }
 
-impl Reading {
-    fn new(family: Family, era: Option<Era>, is_pipe: bool) -> Self {
+impl<'k> Reading<'k> {
+    fn new(family: Family, era: Option<Era>, is_pipe: bool, known: &'k [Arc<Definition>]) -> Self {
         let elements = match family {
             Family::Tools => Elements::Tools(Vec::new()),
             Family::Prompts | Family::Resources | Family::Templates => Elements::Others(Vec::new()),
         };
         let listed = Listed { elements, faults: Vec::new() };
         let (headers, tasks) = (era != Some(Era::Lite) && !is_pipe, era == Some(Era::Legacy));
-        Self { family, headers, tasks, names: HashSet::new(), listed }
+        let known = known.iter().map(|tool| (&*tool.raw, tool)).collect();
+        Self { family, known, headers, tasks, names: HashSet::new(), listed }
     }
 
     fn len(&self) -> usize {
@@ -135,15 +148,18 @@ impl Reading {
             return;
         }
         let result = match &mut self.listed.elements {
-            Elements::Tools(tools) => read_tool(element, self.headers, &mut self.listed.faults)
-                .map(|tool| {
-                    let name = tool.name.clone();
-                    let new = self.names.insert(name.clone());
-                    if new {
-                        tools.push(Arc::new(tool));
-                    }
-                    (new, name)
-                }),
+            Elements::Tools(tools) => match self.known.get(element.raw()) {
+                Some(known) => Ok(Arc::clone(known)),
+                None => read_tool(element, self.headers, &mut self.listed.faults).map(Arc::new),
+            }
+            .map(|tool| {
+                let name = tool.name.clone();
+                let new = self.names.insert(name.clone());
+                if new {
+                    tools.push(tool);
+                }
+                (new, name)
+            }),
             Elements::Others(others) => read_entry(self.family, element).map(|entry| {
                 let own = entry.own.clone();
                 let new = self.names.insert(own.clone());
@@ -193,18 +209,47 @@ mod tests {
     use super::*;
     use crate::json::{Duplicates, Limits};
 
-    fn read(family: Family, era: Option<Era>, elements: &str) -> (Vec<String>, usize) {
+    fn listed(
+        family: Family,
+        era: Option<Era>,
+        known: &[Arc<Definition>],
+        elements: &str,
+    ) -> Listed {
         let limits = Limits { depth: 64, duplicates: Duplicates::Allow, outline: 2 };
         let doc = Doc::parse(Bytes::copy_from_slice(elements.as_bytes()), &limits).unwrap();
-        let mut reading = Reading::new(family, era, false);
+        let mut reading = Reading::new(family, era, false, known);
         for element in doc.root().elements() {
             reading.read(element);
         }
-        let names = match reading.listed.elements {
+        reading.listed
+    }
+
+    fn read(family: Family, era: Option<Era>, elements: &str) -> (Vec<String>, usize) {
+        let listed = listed(family, era, &[], elements);
+        let names = match listed.elements {
             Elements::Tools(tools) => tools.iter().map(|tool| tool.name.to_string()).collect(),
             Elements::Others(others) => others.iter().map(|other| other.own.to_string()).collect(),
         };
-        (names, reading.listed.faults.len())
+        (names, listed.faults.len())
+    }
+
+    #[test]
+    fn what_is_listed_again_to_the_letter_is_not_read_again() {
+        let tools = |known: &[Arc<Definition>], elements: &str| {
+            let listed = listed(Family::Tools, None, known, elements);
+            let Elements::Tools(tools) = listed.elements else { panic!() };
+            (tools, listed.faults.len())
+        };
+        let (first, _) = tools(&[], r#"[{"name":"a"},{"name":"b","description":"old"}]"#);
+        let (then, faults) = tools(
+            &first,
+            r#"[{"name":"c"},{"name":"b","description":"new"},{"name":"a"},{"name":"a"}]"#,
+        );
+        let names: Vec<_> = then.iter().map(|tool| &*tool.name).collect();
+        // What stands twice is told as before.
+        assert_eq!((&names[..], faults), (&["c", "b", "a"][..], 1));
+        assert!(Arc::ptr_eq(&then[2], &first[0]));
+        assert!(!Arc::ptr_eq(&then[1], &first[1]) && then[1].digest != first[1].digest);
     }
 
     #[test]

@@ -24,7 +24,7 @@ use crate::{
         server::DialectKind,
         trace::TraceContext,
     },
-    registry::{Change, Registry},
+    registry::{Change, Definition, Registry},
     stack::{
         session::Sessions,
         stage::{Era, Repeat, Routed, SouthRequest, Upstream},
@@ -49,9 +49,12 @@ pub struct Watcher<S> {
     pub closing: Arc<dyn Closing>,
 }
 
-/// What was logged already, so that it is said once and not at each poll.
+/// What is remembered from poll to poll: what was logged already, so that it is said once, and
+/// the last listing.
 #[derive(Default)]
 struct Told {
+    /// The tools as they were read.
+    tools: Vec<Arc<Definition>>,
     /// Of single elements.
     faults: HashSet<String>,
     /// Families whose listing failed the last time.
@@ -136,8 +139,12 @@ where
         let (name, served) = (&self.upstream.name, self.upstream.served());
         let mut changed = self.registry.declared(name, served, self.upstream.instructions());
         let declared = Family::ALL.into_iter().filter(|f| served.contains(f.capability()));
-        let mut listings: FuturesUnordered<_> =
-            declared.map(|family| async move { (family, self.pages(family).await) }).collect();
+        let tools = told.tools.clone();
+        let pages = |family| {
+            let known = &tools;
+            async move { (family, self.pages(family, known).await) }
+        };
+        let mut listings: FuturesUnordered<_> = declared.map(pages).collect();
         let (mut good, mut failed) = (listings.is_empty(), Vec::new());
         loop {
             let patience = if changed { TOGETHER } else { Duration::MAX };
@@ -176,7 +183,10 @@ where
             }
         }
         let change = match listing.elements {
-            Elements::Tools(definitions) => self.registry.listed(name, definitions),
+            Elements::Tools(definitions) => {
+                told.tools.clone_from(&definitions);
+                self.registry.listed(name, definitions)
+            }
             Elements::Others(entries) => {
                 let changed = self.registry.listed_items(name, family, entries);
                 Change { changed, drifted: Vec::new() }
