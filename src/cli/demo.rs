@@ -171,14 +171,7 @@ fn banner(address: SocketAddr, admin: SocketAddr, audit: &str) {
         ),
     );
     call(
-        "3. The same for somebody who owns none: total 0",
-        format!(
-            "curl -s {at}/mcp/platform/tools/call {key} -H 'SSO-Emp-Id: E1002' {json} \\\n  \
-             -d '{{\"name\":\"list_test_tasks\",\"arguments\":{{}}}}'"
-        ),
-    );
-    call(
-        "4. A run that starts once, however often this is sent",
+        "3. A run that starts once, however often this is sent",
         format!(
             "curl -s {at}/mcp/tools/call -H 'X-Api-Key: {dev}' {json} \\\n  \
              -d '{{\"name\":\"platform__start_test_run\",\"arguments\":{{\"taskId\":\"T-1001\",\
@@ -187,10 +180,19 @@ fn banner(address: SocketAddr, admin: SocketAddr, audit: &str) {
         ),
     );
     call(
-        "5. Refused, with the reason: the argument has the wrong type, and nothing left the gateway",
+        "4. Refused, with the reason: the argument has the wrong type, and nothing left the gateway",
         format!(
             "curl -s {at}/mcp/tools/call {key} -H 'SSO-Emp-Id: E1001' {json} \\\n  \
              -d '{{\"name\":\"platform__get_test_task\",\"arguments\":{{\"taskId\":7}}}}'"
+        ),
+    );
+    call(
+        "5. Waits for somebody's yes, then runs once: E1010 says yes, and the same call again",
+        format!(
+            "curl -s {at}/mcp/tools/call {key} -H 'SSO-Emp-Id: E1001' {json} \\\n  \
+             -d '{{\"name\":\"platform__stop_test_run\",\"arguments\":{{\"runId\":\"R-1003\"}}}}'\n\
+             HANGU_URL={at} HANGU_API_KEY={gateway} HANGU_EMP_ID=E1010 hangu approvals ls",
+            gateway = gateway::GATEWAY_KEY,
         ),
     );
     out.push_str("Ctrl-C ends it.\n");

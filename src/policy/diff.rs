@@ -46,6 +46,9 @@ pub enum DifferenceKind {
     Narrowed,
 }
 
+/// What differs: how, of which item, of which of its arguments, and when a quota is spent so far.
+type Point = (DifferenceKind, usize, Option<String>, Option<String>);
+
 /// A kind of caller.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Seer {
@@ -195,8 +198,7 @@ impl Compared {
                 );
             }
         }
-        let mut told: BTreeMap<(DifferenceKind, usize, Option<String>, Option<String>), Vec<Seer>> =
-            BTreeMap::new();
+        let mut told: BTreeMap<Point, Vec<Seer>> = BTreeMap::new();
         for seer in seers {
             let (old, new) = (self.old.look(tenant, &seer), self.new.look(tenant, &seer));
             for index in 0..self.old.items.len() {

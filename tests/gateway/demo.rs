@@ -368,6 +368,10 @@ fn each_role_sees_its_tools_and_no_others() {
             if starts {
                 platform.push("start_test_run".to_owned());
             }
+            // Open to a part of the testers already, once somebody has said yes.
+            if key == DEV || employee == Some("E1001") {
+                platform.push("stop_test_run".to_owned());
+            }
             assert_eq!(at("/mcp/platform"), platform, "{dialect:?} {key} {employee:?}");
             assert_eq!(at("/mcp/platform-mcp"), platform, "{dialect:?} {key} {employee:?}");
             assert_eq!(at("/mcp/orders"), orders, "{dialect:?} {key} {employee:?}");
@@ -420,11 +424,11 @@ fn it_is_up_within_two_seconds_and_what_it_prints_works() {
     let names = |answer: &Response| answer.result()["tools"].as_array().map_or(0, Vec::len);
     assert_eq!(names(&answers[0]), 14, "{:?}", answers[0]);
     assert_eq!(total(&answers[1]), json!(3), "{:?}", answers[1]);
-    assert_eq!(total(&answers[2]), json!(0), "{:?}", answers[2]);
-    assert_eq!(answers[3].word(), "ok", "{:?}", answers[3]);
-    let again = run_curl(&commands[3]);
+    assert_eq!(answers[2].word(), "ok", "{:?}", answers[2]);
+    let again = run_curl(&commands[2]);
     assert_eq!(again.header("idempotency-replayed"), Some("true"), "{again:?}");
-    assert_eq!((answers[4].status, answers[4].word()), (400, "invalid_args".into()));
+    assert_eq!((answers[3].status, answers[3].word()), (400, "invalid_args".into()));
+    assert_eq!((answers[4].status, answers[4].word()), (403, "approval_required".into()));
     // Its keys are public, so it listens to this machine alone.
     assert!(demo.address.ip().is_loopback() && demo.admin.ip().is_loopback());
 }
@@ -452,4 +456,30 @@ fn run_curl(command: &str) -> Response {
     }
     let path = format!("/{path}");
     exchange(address.parse().unwrap(), "POST", &path, &headers, body.as_bytes()).unwrap()
+}
+
+/// The call that the demo prints last: it waits, somebody says yes, and it leaves once.
+#[test]
+fn a_run_is_stopped_when_somebody_has_said_yes() {
+    let demo = Demo::start();
+    let address = demo.gateway.as_ref().unwrap().address();
+    for (number, (path, prefix)) in (0_u64..).zip(WAYS) {
+        let tester = demo.client(path, Dialect::Lite).key(GATEWAY).employee("E1001");
+        let arguments = json!({ "runId": format!("R-900{number}") });
+        let stop = || tester.call(&format!("{prefix}stop_test_run"), arguments.clone());
+        let waits = stop();
+        assert_eq!(waits.word(), "approval_required", "{path}: {waits:?}");
+        let id = waits.fault()["approvalId"].as_str().unwrap().to_owned();
+        let say = |employee: &str| {
+            let headers = [("X-Api-Key", GATEWAY), ("SSO-Emp-Id", employee)];
+            let path = format!("/v1/approvals/{id}/approve");
+            exchange(address, "POST", &path, &headers, b"").unwrap().status
+        };
+        // Neither himself nor who has no say.
+        assert_eq!((say("E1001"), say("E1002"), say("E1010")), (403, 404, 200), "{path}");
+        assert_eq!(demo.platform.journal().count("stop_test_run"), number);
+        stop();
+        assert_eq!(demo.platform.journal().count("stop_test_run"), number + 1, "{path}");
+        assert_eq!(stop().word(), "approval_required", "a yes is good once");
+    }
 }

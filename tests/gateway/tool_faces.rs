@@ -113,7 +113,7 @@ fn what_is_not_the_callers_to_give_is_refused_and_so_is_what_is_not_offered() {
             (json!({ "id": "7", "raw": true }), "/raw"),
             (json!({ "id": "7", "mode": "purge" }), "/mode"),
             (json!({ "id": 7 }), "/id"),
-            (json!({ "mode": "soft" }), ""),
+            (json!({ "mode": "soft" }), "/id"),
         ] {
             let answer = client.call("change", arguments.clone());
             let fault = answer.fault();

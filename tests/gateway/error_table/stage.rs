@@ -290,13 +290,14 @@ fn send(
 
 /// Status, headers and body, without what is another every time.
 pub fn redacted(answer: &Response) -> String {
-    static TRACE: OnceLock<[(Regex, &str); 4]> = OnceLock::new();
+    static TRACE: OnceLock<[(Regex, &str); 5]> = OnceLock::new();
     let patterns = TRACE.get_or_init(|| {
         [
             (r#""traceId":"[0-9a-f]{32}""#, r#""traceId":"[trace]""#),
             (r#""retryAfterMs":\d+"#, r#""retryAfterMs":[ms]"#),
             (r"127\.0\.0\.1:\d+", "[host]"),
             (r"in \d+ s\b", "in [s] s"),
+            ("[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", "[id]"),
         ]
         .map(|(pattern, with)| (Regex::new(pattern).unwrap(), with))
     });
