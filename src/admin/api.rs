@@ -9,6 +9,7 @@ mod connections;
 mod control;
 mod explain;
 mod openapi;
+mod pins;
 mod policy;
 mod tokens;
 
@@ -28,6 +29,7 @@ use crate::{
     clock::Clock,
     error::{Code, Next},
     policy::Question,
+    registry::{NotApproved, PinChoice},
 };
 
 /// Everything of it begins with this.
@@ -48,6 +50,14 @@ pub trait Gateway: Send + Sync + 'static {
     /// The files of a kept revision: path and text. `None`: it is not kept.
     fn revision(&self, revision: &str) -> Result<Option<Vec<(String, String)>>, std::io::Error>;
     fn connections(&self) -> Value;
+    /// How every tool's definition stands.
+    fn pins(&self) -> Value;
+    /// Approves a definition, durably, in the name of a token.
+    fn approve_pin(
+        &self,
+        choice: PinChoice,
+        by: &str,
+    ) -> BoxFuture<'static, Result<(), NotApproved>>;
     /// Loads anew what can be, and says what became of it; an error says why nothing did.
     fn reload(&self) -> BoxFuture<'static, Result<Value, &'static str>>;
     /// Begins the end, as a signal would. False: it has begun already.
@@ -94,6 +104,8 @@ struct Asked<'a> {
     /// What stands for the `{name}` of the path.
     given: &'a str,
     body: Bytes,
+    /// The token's name.
+    who: Arc<str>,
 }
 
 /// Why a request is not carried out.
@@ -108,7 +120,7 @@ struct Failure {
 }
 
 /// Every route. Whatever is not here is not served.
-static ROUTES: [Route; 9] = [
+static ROUTES: [Route; 11] = [
     config::SHOW,
     policy::SHOW,
     policy::REVISION,
@@ -117,6 +129,8 @@ static ROUTES: [Route; 9] = [
     control::DRAIN,
     control::LOG_LEVEL,
     connections::SHOW,
+    pins::SHOW,
+    pins::APPROVE,
     openapi::SHOW,
 ];
 
@@ -164,7 +178,12 @@ impl Api {
             return Failure::new(Code::PermissionDenied, message).response();
         }
         let asked = match body::read_body(body, MAX_BODY, BODY_TIMEOUT).await {
-            Ok(body) => Asked { query: parts.uri.query().unwrap_or_default(), given, body },
+            Ok(body) => Asked {
+                query: parts.uri.query().unwrap_or_default(),
+                given,
+                body,
+                who: name.clone(),
+            },
             Err(error) => {
                 return Failure::new(error.code(), error.message().to_owned()).response();
             }

@@ -33,7 +33,10 @@ use crate::{
     },
     limit::{self, Ledger, LimitFault, LimitSpec},
     policy::Policies,
-    registry::Registry,
+    registry::{
+        Registry,
+        store::{Approved, PinStore},
+    },
     stack::{
         Engines,
         asked::Asked,
@@ -74,12 +77,16 @@ pub(super) fn app(
         clock.clone(),
         Arc::new(AuditMetrics(metrics.clone())),
     )?);
-    let Kept { replays, approvals, ledger, store } = kept(&config, &source, &clock)?;
+    let Kept { replays, approvals, ledger, pins, approved, store } =
+        kept(&config, &source, &clock)?;
     let transport = Transport::new(Trust::System);
     let channels = Channels::new(transport.clone());
     let upstreams = reach::upstreams(&config, &transport, &channels, &metrics)?;
     let names = upstreams.iter().map(|upstream| upstream.name.clone());
     let registry = Arc::new(Registry::naming(config.names, names));
+    for tool in registry.restore(approved) {
+        tracing::warn!(tool.name = tool, "What was approved of a tool cannot be read any more");
+    }
     let governed =
         Governed::new(registry.clone(), policies, own_limits(&config), ledger).map_err(limits)?;
     let governed = Arc::new(governed);
@@ -217,6 +224,8 @@ pub(super) fn app(
         shutdown: shutdown.clone(),
         bell: bell.clone(),
         drain: background.drain.asked.clone(),
+        pins,
+        clock: clock.clone(),
     };
     let tokens = super::admin::tokens(&config.admin.tokens);
     let admin = Arc::new(AdminState {
@@ -245,7 +254,6 @@ pub(super) fn app(
     })
 }
 
-/// Requests for approval, and whom they are told to.
 fn telemetry(
     config: &Config,
     options: &Options,
@@ -336,6 +344,9 @@ struct Kept {
     approvals: Arc<dyn ApprovalStore>,
     /// Of what is spent.
     ledger: Arc<Ledger>,
+    pins: Option<Arc<dyn PinStore>>,
+    /// Definitions of tools that were approved before.
+    approved: Vec<Approved>,
     store: Option<Store>,
 }
 
@@ -346,7 +357,8 @@ fn kept(config: &Config, source: &Source, clock: &Clock) -> Result<Kept, StartEr
             let replays = Replays::new(settings, clock.clone());
             let approvals = Arc::new(approval::Local::default());
             let ledger = Ledger::in_process(clock.clone());
-            return Ok(Kept { replays, approvals, ledger, store: None });
+            let (pins, approved) = (None, Vec::new());
+            return Ok(Kept { replays, approvals, ledger, pins, approved, store: None });
         }
         config::Store::Sqlite(path) => store::Address::Sqlite(path.clone()),
         config::Store::Postgres(url) => store::Address::Postgres(url.clone()),
@@ -355,7 +367,14 @@ fn kept(config: &Config, source: &Source, clock: &Clock) -> Result<Kept, StartEr
     let opened = store::Store::open(&address, clock)?;
     let replays = Replays::durable(settings, clock.clone(), opened.replays, bodies, opened.usage);
     let ledger = Ledger::durable(clock.clone(), opened.quotas);
-    Ok(Kept { replays, approvals: opened.approvals, ledger, store: Some(opened.store) })
+    Ok(Kept {
+        replays,
+        approvals: opened.approvals,
+        ledger,
+        pins: Some(opened.pins),
+        approved: opened.approved,
+        store: Some(opened.store),
+    })
 }
 
 fn replay_settings(config: &Config) -> Settings {

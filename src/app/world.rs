@@ -28,7 +28,7 @@ use crate::{
     mcp::Family,
     model::{ids, server::UpstreamName},
     policy::{ItemIndex, Named, Pin, Policies, Subject},
-    registry::{Care, Catalog, Held, Item, Pinning, Registry, Tool, stands_in},
+    registry::{Care, Catalog, Held, Item, PinState, Pinning, Registry, Tool, stands_in},
     stack::stage::{World, Worlds},
 };
 
@@ -147,6 +147,16 @@ impl Governed {
         *self.in_force.lock() = next;
         self.rebuild();
         Ok(())
+    }
+
+    pub fn registry(&self) -> &Registry {
+        &self.registry
+    }
+
+    /// How every tool's definition stands by the policies in force.
+    pub fn pins(&self) -> Vec<PinState> {
+        let policies = self.in_force.lock().policies.clone();
+        self.registry.pins(|upstream, tool| care(&policies, upstream, tool))
     }
 
     /// What is to be called when the catalog has changed.

@@ -190,7 +190,8 @@ fn banner(address: SocketAddr, admin: SocketAddr, audit: &str) {
         "5. Waits for somebody's yes, then runs once: E1010 says yes, and the same call again",
         format!(
             "curl -s {at}/mcp/tools/call {key} -H 'SSO-Emp-Id: E1001' {json} \\\n  \
-             -d '{{\"name\":\"platform__stop_test_run\",\"arguments\":{{\"runId\":\"R-1003\"}}}}'\n\
+             -d '{{\"name\":\"platform__stop_test_run\",\"arguments\":{{\"runId\":\"R-1003\",\
+             \"idempotencyKey\":\"stop-1\"}}}}'\n\
              HANGU_URL={at} HANGU_API_KEY={gateway} HANGU_EMP_ID=E1010 hangu approvals ls",
             gateway = gateway::GATEWAY_KEY,
         ),

@@ -17,6 +17,7 @@ pub mod explain;
 mod healthcheck;
 pub mod init;
 mod keys;
+pub mod pins;
 pub mod policy;
 pub mod remote;
 mod serve;
@@ -59,6 +60,8 @@ enum Command {
     Keys(keys::Keys),
     /// Explains, tests, compares and formats policies, without a gateway
     Policy(policy::Policy),
+    /// Lists definitions of tools and approves them, at a running gateway
+    Pins(pins::Pins),
     /// Lists, shows and decides on calls that wait for somebody's yes, at a running gateway
     Approvals(approvals::Approvals),
     /// Writes a commented starting point that passes `check`
@@ -116,6 +119,7 @@ pub fn main() -> ExitCode {
         Command::Explain(args) => tell::run(|out| explain::run(&args, out)),
         Command::Keys(keys) => keys.run(),
         Command::Policy(policy) => policy.run(),
+        Command::Pins(pins) => tell::run(|out| pins::run(&pins, out)),
         Command::Approvals(approvals) => tell::run(|out| approvals::run(&approvals, out)),
         Command::Init { folder } => {
             match init::run(&init::Args { folder }, &mut std::io::stdout().lock()) {

@@ -108,6 +108,8 @@ codes! {
     TeamWithoutMember = "P113",
     /// A file says something of a tool or an argument that there is not.
     FaceInVain = "P114",
+    /// What is counted without a store is not affected when the store is lost.
+    NoStoreToLose = "P115",
     /// A file in shadow of which nothing was ever enforced.
     ShadowOfNothing = "P120",
 }

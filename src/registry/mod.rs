@@ -13,6 +13,7 @@ mod param_header;
 mod pin;
 mod schema;
 mod stand_in;
+pub mod store;
 
 use std::{
     collections::{HashMap, hash_map::Entry as Place},
@@ -30,8 +31,12 @@ pub use pin::{Care, Held, Pinning};
 pub use schema::{ArgumentSchema, Mismatch, SchemaFault};
 pub use stand_in::stands_in;
 
-use self::pin::Pin;
+use self::{
+    pin::{Given, Pin},
+    store::{Approved, StoreFault},
+};
 use crate::{
+    json,
     mcp::{Family, Served},
     model::server::UpstreamName,
 };
@@ -52,10 +57,44 @@ pub struct Change {
     pub drifted: Vec<Drift>,
 }
 
+/// One definition of one tool.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PinChoice {
+    pub upstream: UpstreamName,
+    /// As its upstream names it.
+    pub tool: Arc<str>,
+    pub digest: [u8; 32],
+}
+
+/// Why a definition was not approved.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum NotApproved {
+    /// Nobody has seen such a definition.
+    Unknown,
+    Store(StoreFault),
+}
+
+/// How a tool stands.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PinState {
+    pub upstream: UpstreamName,
+    pub tool: Arc<str>,
+    pub care: Care,
+    /// Digest of what is listed now.
+    pub seen: [u8; 32],
+    /// Digest of what somebody approved.
+    pub approved: Option<[u8; 32]>,
+    /// Who did, and when.
+    pub approval: Option<(Box<str>, u64)>,
+    pub held: Option<Held>,
+}
+
 struct Server {
     known: Known,
     /// Of every tool ever seen.
     pins: HashMap<Arc<str>, Pin>,
+    /// What somebody approved, of whatever tools.
+    given: HashMap<Arc<str>, Given>,
     /// Faces as they were put on last: a catalog is built often, and they seldom change.
     faces: HashMap<Arc<str>, Worn>,
 }
@@ -83,6 +122,7 @@ impl Registry {
         let servers = upstreams.into_iter().map(|name| Server {
             known: Known::new(name),
             pins: HashMap::new(),
+            given: HashMap::new(),
             faces: HashMap::new(),
         });
         Self { names, servers: Mutex::new(servers.collect()) }
@@ -151,10 +191,72 @@ impl Registry {
     }
 
     /// Approves a definition of a tool; `false` where there is no such definition.
-    pub fn approve(&self, upstream: &UpstreamName, tool: &str, digest: [u8; 32]) -> bool {
-        self.with(upstream, false, |server| {
-            server.pins.get_mut(tool).is_some_and(|pin| pin.approve(digest))
+    pub fn approve(&self, choice: &PinChoice, by: &str, at_ms: u64) -> bool {
+        self.with(&choice.upstream, false, |server| {
+            let known = server.pins.get(&choice.tool).and_then(|pin| pin.of(choice.digest));
+            let Some(definition) = known.cloned() else { return false };
+            let given = Given { definition, by: by.into(), at_ms };
+            server.given.insert(choice.tool.clone(), given);
+            true
         })
+    }
+
+    /// What is to be kept of an approval that is about to be given; nothing where there is no such
+    /// definition.
+    pub fn to_approve(&self, choice: &PinChoice, by: &str, at_ms: u64) -> Option<Approved> {
+        self.with(&choice.upstream, None, |server| {
+            let definition = server.pins.get(&choice.tool)?.of(choice.digest)?;
+            Some(Approved {
+                upstream: choice.upstream.clone(),
+                tool: choice.tool.clone(),
+                definition: definition.raw.clone(),
+                by: by.into(),
+                at_ms,
+            })
+        })
+    }
+
+    /// Takes over what was approved before the process began. What cannot be read any more is as
+    /// good as not approved; its name is given back.
+    pub fn restore(&self, approved: Vec<Approved>) -> Vec<String> {
+        let mut unread = Vec::new();
+        for Approved { upstream, tool, definition, by, at_ms } in approved {
+            let limits =
+                json::Limits { depth: 512, duplicates: json::Duplicates::Allow, outline: 2 };
+            let read = json::Doc::parse(definition, &limits)
+                .ok()
+                .and_then(|doc| read_definition(doc.root()).ok());
+            let Some(definition) = read.filter(|read| read.name == tool) else {
+                unread.push(format!("{upstream}/{tool}"));
+                continue;
+            };
+            let given = Given { definition: Arc::new(definition), by, at_ms };
+            self.with(&upstream, (), |server| _ = server.given.insert(tool, given));
+        }
+        unread
+    }
+
+    /// How every tool that was ever seen stands, by upstream and name.
+    pub fn pins(&self, care: impl Fn(&UpstreamName, &str) -> Care) -> Vec<PinState> {
+        let mut all = Vec::new();
+        for server in self.servers().iter() {
+            let name = &server.known.name;
+            for (tool, pin) in &server.pins {
+                let (care, given) = (care(name, tool), server.given.get(tool));
+                let approval = given.map(|given| (given.by.clone(), given.at_ms));
+                all.push(PinState {
+                    upstream: name.clone(),
+                    tool: tool.clone(),
+                    care,
+                    seen: pin.seen(),
+                    approved: given.map(|given| given.definition.digest),
+                    approval,
+                    held: pin.standing(care, given).1,
+                });
+            }
+        }
+        all.sort_by(|a, b| (&a.upstream, &a.tool).cmp(&(&b.upstream, &b.tool)));
+        all
     }
 
     fn with<T>(
@@ -188,7 +290,8 @@ impl Server {
         for tool in &mut known.tools {
             let name = tool.definition.name.clone();
             if let Some(pin) = self.pins.get(&name) {
-                let (definition, held) = pin.standing(care(&known.name, &name));
+                let (definition, held) =
+                    pin.standing(care(&known.name, &name), self.given.get(&name));
                 (tool.definition, tool.held) = (definition.clone(), held);
             }
             let Some(face) = face(&known.name, &name) else { continue };

@@ -42,8 +42,14 @@ pub(super) struct Pin {
     first: Arc<Definition>,
     /// As it is listed now.
     seen: Arc<Definition>,
-    /// What a person approved.
-    approved: Option<Arc<Definition>>,
+}
+
+/// What somebody approved of a tool, now or before the process began.
+#[derive(Debug, Clone)]
+pub(super) struct Given {
+    pub definition: Arc<Definition>,
+    pub by: Box<str>,
+    pub at_ms: u64,
 }
 
 impl Care {
@@ -53,7 +59,7 @@ impl Care {
 
 impl Pin {
     pub fn new(seen: Arc<Definition>) -> Self {
-        Self { first: seen.clone(), seen, approved: None }
+        Self { first: seen.clone(), seen }
     }
 
     /// Takes over what is listed now; says whether that is another definition than before.
@@ -67,14 +73,17 @@ impl Pin {
     }
 
     /// The definition that is published, and why it may not be called if it may not.
-    pub fn standing(&self, care: Care) -> (&Arc<Definition>, Option<Held>) {
+    pub fn standing<'a>(
+        &'a self,
+        care: Care,
+        given: Option<&'a Given>,
+    ) -> (&'a Arc<Definition>, Option<Held>) {
+        let given = given.map(|given| &given.definition);
         let approved = match care.pinning {
             Pinning::Exactly(digest) if self.seen.digest == digest => return (&self.seen, None),
             Pinning::Exactly(_) => return (&self.seen, Some(Held::Changed)),
-            Pinning::FirstUse if care.risk != Risk::WriteHigh => {
-                Some(self.approved.as_ref().unwrap_or(&self.first))
-            }
-            Pinning::FirstUse | Pinning::Approve => self.approved.as_ref(),
+            Pinning::FirstUse if care.risk != Risk::WriteHigh => Some(given.unwrap_or(&self.first)),
+            Pinning::FirstUse | Pinning::Approve => given,
         };
         match approved {
             None => (&self.seen, Some(Held::New)),
@@ -86,13 +95,13 @@ impl Pin {
         }
     }
 
-    /// Approves the definition of a digest, if it is one of those that are known.
-    pub fn approve(&mut self, digest: [u8; 32]) -> bool {
-        let known = [&self.seen, &self.first].into_iter().find(|known| known.digest == digest);
-        let known = known.cloned();
-        if known.is_some() {
-            self.approved = known;
-        }
-        self.approved.as_ref().is_some_and(|approved| approved.digest == digest)
+    /// The definition of a digest, if it is one of those that are known.
+    pub fn of(&self, digest: [u8; 32]) -> Option<&Arc<Definition>> {
+        [&self.seen, &self.first].into_iter().find(|known| known.digest == digest)
+    }
+
+    /// Digest of what is listed now.
+    pub fn seen(&self) -> [u8; 32] {
+        self.seen.digest
     }
 }

@@ -150,14 +150,19 @@ fn what_was_approved_stays_approved() {
     let first = definition(r#"{"name":"t","inputSchema":{}}"#);
     let other = definition(r#"{"name":"t","description":"d","inputSchema":{}}"#);
     let care = Care { pinning: Pinning::Approve, risk: Risk::WriteHigh };
+    let choice = |definition: &Definition| PinChoice {
+        upstream: upstream("u"),
+        tool: "t".into(),
+        digest: definition.digest,
+    };
     let held = || registry.catalog_with(|_, _| care, |_, _| None).tools()[0].held;
     registry.listed(&upstream("u"), vec![first.clone()]);
-    assert!(!registry.approve(&upstream("u"), "t", other.digest), "nobody has seen it");
-    assert!(registry.approve(&upstream("u"), "t", first.digest));
+    assert!(!registry.approve(&choice(&other), "E1", 7), "nobody has seen it");
+    assert!(registry.approve(&choice(&first), "E1", 7));
     assert_eq!(held(), None);
     registry.listed(&upstream("u"), vec![other.clone()]);
     assert_eq!(held(), Some(Held::Changed));
-    assert!(registry.approve(&upstream("u"), "t", other.digest));
+    assert!(registry.approve(&choice(&other), "E1", 7));
     assert_eq!(held(), None);
 }
 

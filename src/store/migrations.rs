@@ -33,6 +33,11 @@ const MIGRATIONS: &[Migration] = &[
         sqlite: include_str!("migrations/0004_quotas.sqlite.sql"),
         postgres: include_str!("migrations/0004_quotas.postgres.sql"),
     },
+    Migration {
+        name: "pins",
+        sqlite: include_str!("migrations/0005_pins.sqlite.sql"),
+        postgres: include_str!("migrations/0005_pins.postgres.sql"),
+    },
 ];
 
 const LIST: &str = "CREATE TABLE IF NOT EXISTS hangu_migration (

@@ -12,6 +12,7 @@ mod approvals;
 mod credentials;
 mod lane;
 mod migrations;
+mod pins;
 mod postgres;
 mod quotas;
 mod replays;
@@ -21,6 +22,8 @@ mod sqlite;
 mod approval_suite;
 #[cfg(test)]
 mod credential_suite;
+#[cfg(test)]
+mod pin_suite;
 #[cfg(test)]
 mod suite;
 #[cfg(test)]
@@ -43,6 +46,7 @@ use self::{
     approvals::ApprovalSql,
     credentials::CredentialSql,
     lane::{Backend, Job, Lane, Task},
+    pins::PinSql,
     quotas::QuotaSql,
     replays::ReplaySql,
 };
@@ -52,6 +56,7 @@ use crate::{
     credential::store::CredentialStore,
     idempotency::{Usage, store::ReplayStore},
     limit::quota::store::QuotaStore,
+    registry::store::{Approved, PinStore},
 };
 
 /// Pieces of work that may wait for one lane.
@@ -100,6 +105,9 @@ pub struct Opened {
     pub replays: Arc<dyn ReplayStore>,
     pub credentials: Arc<dyn CredentialStore>,
     pub quotas: Arc<dyn QuotaStore>,
+    pub pins: Arc<dyn PinStore>,
+    /// Definitions that were approved before.
+    pub approved: Vec<Approved>,
     /// What of them is kept already.
     pub usage: Usage,
     pub approvals: Arc<dyn ApprovalStore>,
@@ -136,7 +144,7 @@ impl Store {
 
     fn start<B: Backend>(backend: B, lanes: usize, clock: &Clock) -> Result<Opened, OpenError>
     where
-        B::Conn: ReplaySql + ApprovalSql + CredentialSql + QuotaSql,
+        B::Conn: ReplaySql + ApprovalSql + CredentialSql + QuotaSql + PinSql,
     {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
@@ -167,11 +175,13 @@ impl Store {
         let thread = thread::Builder::new().name("hangu-store".into()).spawn(run);
         let thread = thread.map_err(OpenError::Thread)?;
         let gone = || OpenError::Thread(std::io::Error::other("it ended"));
-        let usage = opened.recv().map_err(|_| gone())??;
+        let (usage, approved) = opened.recv().map_err(|_| gone())??;
         let handle = Arc::new(Handle::<B> { lanes: senders.into(), health: health.clone(), owner });
         let store = Store { health, stop, thread: Some(thread) };
-        let (replays, approvals, quotas) = (handle.clone(), handle.clone(), handle.clone());
-        Ok(Opened { store, replays, approvals, quotas, credentials: handle, usage })
+        let (replays, approvals) = (handle.clone(), handle.clone());
+        let (quotas, pins) = (handle.clone(), handle.clone());
+        let credentials = handle;
+        Ok(Opened { store, replays, approvals, quotas, pins, approved, credentials, usage })
     }
 
     /// What to ask whether it can be used.
@@ -207,9 +217,9 @@ impl fmt::Debug for Store {
 }
 
 /// Tables, what dead processes left, and what is there.
-async fn prepare<B: Backend>(backend: &B, now_ms: u64) -> Result<Usage, OpenError>
+async fn prepare<B: Backend>(backend: &B, now_ms: u64) -> Result<(Usage, Vec<Approved>), OpenError>
 where
-    B::Conn: ReplaySql,
+    B::Conn: ReplaySql + PinSql,
 {
     let mut conn = backend.connect().await?;
     migrations::apply(backend, &mut conn, now_ms).await?;
@@ -219,8 +229,9 @@ where
         }
     }
     let usage = conn.replay_usage().await?;
+    let approved = conn.pins().await?;
     backend.disconnect(conn).await;
-    Ok(usage)
+    Ok((usage, approved))
 }
 
 /// The calls of this process have ended, whatever came of them.

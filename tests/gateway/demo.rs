@@ -465,9 +465,12 @@ fn a_run_is_stopped_when_somebody_has_said_yes() {
     let address = demo.gateway.as_ref().unwrap().address();
     for (number, (path, prefix)) in (0_u64..).zip(WAYS) {
         let tester = demo.client(path, Dialect::Lite).key(GATEWAY).employee("E1001");
-        let arguments = json!({ "runId": format!("R-900{number}") });
-        let stop = || tester.call(&format!("{prefix}stop_test_run"), arguments.clone());
-        let waits = stop();
+        let stop = |key: &str| {
+            let arguments = json!({ "runId": format!("R-900{number}"),
+                                    "idempotencyKey": format!("{key}-{number}") });
+            tester.call(&format!("{prefix}stop_test_run"), arguments)
+        };
+        let waits = stop("a");
         assert_eq!(waits.word(), "approval_required", "{path}: {waits:?}");
         let id = waits.fault()["approvalId"].as_str().unwrap().to_owned();
         let say = |employee: &str| {
@@ -478,8 +481,10 @@ fn a_run_is_stopped_when_somebody_has_said_yes() {
         // Neither himself nor who has no say.
         assert_eq!((say("E1001"), say("E1002"), say("E1010")), (403, 404, 200), "{path}");
         assert_eq!(demo.platform.journal().count("stop_test_run"), number);
-        stop();
-        assert_eq!(demo.platform.journal().count("stop_test_run"), number + 1, "{path}");
-        assert_eq!(stop().word(), "approval_required", "a yes is good once");
+        for _ in 0..2 {
+            stop("a");
+            assert_eq!(demo.platform.journal().count("stop_test_run"), number + 1, "{path}");
+        }
+        assert_eq!(stop("b").word(), "approval_required", "a yes is good once");
     }
 }

@@ -1,10 +1,10 @@
 //! Tools whose servers change what they say of them (C75).
 
-use std::fs;
+use std::{fs, process::Command};
 
-use serde_json::json;
+use serde_json::{Value, json};
 
-use crate::process_support::{Dialect, Response, Setup, Shelf, tool, until};
+use crate::process_support::{Dialect, Process, Response, Setup, Shelf, tool, until};
 
 const EVERYTHING: &str = "version: hangu/v1
 kind: Policy
@@ -80,4 +80,66 @@ fn a_tool_that_changes_is_held_until_somebody_has_looked() {
     // The server thinks better of it.
     shop.change(|shelf| shelf.tools = tools.to_vec());
     until("all are back", || client(Dialect::Modern).list().len() == 4);
+}
+
+/// `pin: approve`: nothing is called that nobody has looked at, and what was stays so.
+#[test]
+fn a_definition_is_approved_by_its_digest_and_stays_so() {
+    let (up, shop) = Shelf { tools: vec![tool("look")], ..Shelf::default() }.serve();
+    let setup = Setup::new()
+        .admin_more(
+            "tokens: { eyes: { token: { env: EYES }, role: approver }, ops: { token: { env: OPS }, role: operator } }",
+        )
+        .env("EYES", "a-token-of-the-tests-that-approves")
+        .env("OPS", "a-token-of-the-tests-that-operates")
+        .upstream("up", &up, "", "look: { risk: read_low, pin: approve }")
+        .policy("all.yaml", EVERYTHING);
+    let gateway = setup.start();
+    let home = gateway.home().clone();
+    let pins = |gateway: &Process, token: &str, args: &[&str]| {
+        let output = Command::new(env!("CARGO_BIN_EXE_hangu"))
+            .arg("pins")
+            .args(args)
+            .args(["--url", &format!("http://{}", gateway.admin)])
+            .env_clear()
+            .env("HANGU_ADMIN_TOKEN", token)
+            .output()
+            .unwrap();
+        let text = String::from_utf8([output.stdout, output.stderr].concat()).unwrap();
+        (output.status.code(), text)
+    };
+    const EYES: &str = "a-token-of-the-tests-that-approves";
+    let names = |gateway: &Process| gateway.client("/mcp/up", Dialect::Modern).list();
+    assert_eq!(names(&gateway), [""; 0]);
+    let (code, listed) = pins(&gateway, EYES, &["ls", "--held"]);
+    assert!(code == Some(0) && listed.starts_with("new      up/look  listed sha256:"), "{listed}");
+    let digest = listed.trim().rsplit(' ').next().unwrap().to_owned();
+
+    let other = format!("sha256:{}", "0".repeat(64));
+    for (token, tool, digest, code, word) in [
+        ("a-token-of-the-tests-that-operates", "up/look", &*digest, 1, "may not do this"),
+        (EYES, "up/look", &*other, 1, "no such tool has this definition"),
+        (EYES, "up/nothing", &*digest, 1, "no such tool"),
+        (EYES, "up/look", "sha256:00", 1, "64 digits"),
+        (EYES, "look", &*digest, 2, "UPSTREAM/TOOL"),
+    ] {
+        let (ended, said) = pins(&gateway, token, &["approve", tool, digest]);
+        assert!(ended == Some(code) && said.contains(word), "{tool} {digest}: {ended:?} {said}");
+    }
+    assert_eq!(names(&gateway), [""; 0]);
+    assert_eq!(pins(&gateway, EYES, &["approve", "up/look", &digest]).0, Some(0));
+    assert_eq!(names(&gateway), ["look"]);
+    let done = |record: &Value| record["action"] == "pin_approve" && record["outcome"] == "ok";
+    gateway.audit_until(|records| records.iter().any(done));
+
+    // Killed, and begun again: it was looked at once.
+    gateway.signal(9);
+    drop(gateway);
+    let gateway = home.serve(&[]);
+    assert_eq!(names(&gateway), ["look"]);
+    // Approved is what was looked at, whatever the server lists now.
+    shop.change(|shelf| shelf.tools[0]["description"] = json!("Looks, and mails what it sees."));
+    until("it has been seen", || pins(&gateway, EYES, &["ls"]).1.contains("approved sha256:"));
+    let listed = gateway.client("/mcp/up", Dialect::Modern).send("tools/list", json!({})).result();
+    assert!(!listed.to_string().contains("mails"), "{listed}");
 }

@@ -58,6 +58,7 @@ fn operation(route: &Route) -> Value {
     let roles: &[&str] = match route.need {
         Need::Look => &["viewer", "operator", "approver", "security"],
         Need::Operate => &["operator"],
+        Need::Approve => &["approver", "security"],
     };
     let error = json!({
         "description": "Why not.",

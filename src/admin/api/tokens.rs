@@ -35,9 +35,10 @@ pub enum Role {
     Viewer,
     /// Looks, reloads, drains, turns the log up.
     Operator,
-    /// Looks; decisions are made by employees under their own identity.
+    /// Looks, and approves definitions of tools; calls are approved by employees under their own
+    /// identity.
     Approver,
-    /// Looks.
+    /// The same.
     Security,
     /// Everything: the one token of `admin.token`.
     All,
@@ -48,6 +49,8 @@ pub enum Role {
 pub(super) enum Need {
     Look,
     Operate,
+    /// Of definitions of tools.
+    Approve,
 }
 
 /// Why a token is not taken.
@@ -86,6 +89,7 @@ impl Role {
         match need {
             Need::Look => true,
             Need::Operate => matches!(self, Role::Operator | Role::All),
+            Need::Approve => matches!(self, Role::Approver | Role::Security | Role::All),
         }
     }
 }

@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use super::{
     faces::{Injected, Override},
-    language::{Language, Place},
+    language::Language,
 };
 use crate::{
     fault::{FaultCode, Faults, Span},
@@ -88,14 +88,6 @@ pub(in crate::policy) const PINS: Words<Pin> = Words {
     later: &[],
 };
 
-/// Where only the first seen can be pinned.
-const FIRST_PIN: Words<Pin> = Words {
-    what: "pin",
-    code: FaultCode::BadValue,
-    known: &[("first_use", Pin::FirstUse)],
-    later: &["approve"],
-};
-
 /// The longest name of a tool, a prompt or an argument, in bytes.
 pub(super) const MAX_NAME: usize = 256;
 
@@ -156,12 +148,12 @@ impl UpstreamClasses {
 impl ItemClass {
     fn read(node: &Node, at: &Span, language: Language, faults: &mut Faults) -> Option<Self> {
         let mut map = node.map(faults)?;
-        language.refuse(&mut map, Place::Item, faults);
+        language.refuse(&mut map, faults);
         let class = Self {
             at: at.clone(),
             risk: map.optional("risk", faults),
             cost: map.optional("cost", faults),
-            pin: map.node("pin").and_then(|node| Pin::read(node, language, faults)),
+            pin: map.node("pin").and_then(|node| Pin::read(node, faults)),
             timeout: some_time(&mut map, "timeout", faults),
             max_time: some_time(&mut map, "max_time", faults),
             retry_safe: map.optional("retry_safe", faults),
@@ -268,16 +260,10 @@ impl ItemClass {
 // === impl Pin ===
 
 impl Pin {
-    fn read(node: &Node, language: Language, faults: &mut Faults) -> Option<Self> {
+    fn read(node: &Node, faults: &mut Faults) -> Option<Self> {
         if let Value::Text(text) = &node.value
             && let Some(digits) = text.strip_prefix("sha256:")
         {
-            if !language.has(Place::Item, "pin: sha256") {
-                let message = "a `pin` of one definition is not part of this version";
-                let fault = faults.add(FaultCode::NotInThisVersion, &node.at, message);
-                fault.suggest("only `first_use` is known");
-                return None;
-            }
             let digest = hex(digits);
             if digest.is_none() {
                 let message = "not a digest: `sha256:` is followed by 64 digits of 0-9 and a-f";
@@ -285,8 +271,7 @@ impl Pin {
             }
             return digest.map(Pin::Exactly);
         }
-        let words = if language.has(Place::Item, "pin: approve") { &PINS } else { &FIRST_PIN };
-        words.read(node, faults)
+        PINS.read(node, faults)
     }
 }
 

@@ -17,32 +17,18 @@ pub enum Language {
     Whole,
 }
 
-/// The mappings that such keys stand in.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Place {
-    Limit,
-    Item,
-}
-
-const MISSING: [(Place, &str); 3] = [
-    (Place::Limit, "store_down"),
-    (Place::Item, "screen"),
-    // A word of `pin`; see `classes.rs`.
-    (Place::Item, "pin: approve"),
-];
+/// Keys of tools, prompts and resources.
+const MISSING: [&str; 1] = ["screen"];
 
 impl Language {
-    pub fn has(self, place: Place, key: &str) -> bool {
-        self == Language::Whole || !MISSING.contains(&(place, key))
+    fn has(self, key: &str) -> bool {
+        self == Language::Whole || !MISSING.contains(&key)
     }
 
-    /// Refuses the keys of a mapping that nothing acts on yet.
-    pub fn refuse(self, map: &mut MapReader<'_>, place: Place, faults: &mut Faults) {
-        for (_, key) in MISSING.iter().filter(|(at, _)| *at == place) {
-            if !key.contains(":")
-                && !self.has(place, key)
-                && let Some(entry) = map.entry(key)
-            {
+    /// Refuses the keys of an item's mapping that nothing acts on yet.
+    pub fn refuse(self, map: &mut MapReader<'_>, faults: &mut Faults) {
+        for key in MISSING.into_iter().filter(|key| !self.has(key)) {
+            if let Some(entry) = map.entry(key) {
                 let message = format!("`{key}` is not part of this version");
                 faults.add(FaultCode::NotInThisVersion, &entry.key_at, message);
             }

@@ -2,11 +2,7 @@
 
 use std::{num::NonZeroU32, sync::Arc, time::Duration};
 
-use super::{
-    RiskSet, Scope,
-    language::{Language, Place},
-    narrowing, read_id,
-};
+use super::{RiskSet, Scope, narrowing, read_id};
 use crate::{
     fault::{FaultCode, Faults, Span},
     model::{
@@ -94,14 +90,8 @@ const MAX_PERIOD: Duration = Duration::from_secs(366 * 86_400);
 const MAX_WAIT: Duration = Duration::from_secs(60);
 
 impl LimitRule {
-    pub(super) fn read(
-        node: &Node,
-        scope: &Scope,
-        language: Language,
-        faults: &mut Faults,
-    ) -> Option<Self> {
+    pub(super) fn read(node: &Node, scope: &Scope, faults: &mut Faults) -> Option<Self> {
         let mut map = node.map(faults)?;
-        language.refuse(&mut map, Place::Limit, faults);
         let id = read_id(&mut map, faults);
         let per = read_per(&mut map, faults);
         let tenants = read_tenants(&mut map, scope, faults);

@@ -124,7 +124,7 @@ impl Document {
         }
         let kind = map.required_node("kind", faults)?;
         let document = match KINDS.read(kind, faults)? {
-            Kind::Policy => Document::Policy(PolicyDocument::read(&mut map, language, faults)),
+            Kind::Policy => Document::Policy(PolicyDocument::read(&mut map, faults)),
             Kind::Tools => Document::Tools(shared(classes::read(&mut map, language, faults))),
             Kind::Directory => Document::Directory(shared(directory::read(&mut map, faults))),
             Kind::Cases => Document::Cases(shared(cases::read(&mut map, faults))),
@@ -135,7 +135,7 @@ impl Document {
 }
 
 impl PolicyDocument {
-    fn read<'n>(map: &mut MapReader<'n>, language: Language, faults: &mut Faults) -> Self {
+    fn read<'n>(map: &mut MapReader<'n>, faults: &mut Faults) -> Self {
         let mode = map.node("mode");
         let shadow = mode.filter(|node| MODES.read(node, faults) == Some(true));
         let shadow = shadow.map(|node| node.at.clone());
@@ -148,7 +148,7 @@ impl PolicyDocument {
         let limits = list("limits", map).unwrap_or_default().iter();
         let quotas = list("quotas", map).unwrap_or_default().iter();
         let rules = rules.filter_map(|node| Rule::read(node, &scope, faults)).collect();
-        let limits = limits.filter_map(|node| LimitRule::read(node, &scope, language, faults));
+        let limits = limits.filter_map(|node| LimitRule::read(node, &scope, faults));
         let limits = limits.collect();
         let quotas = quotas.filter_map(|node| QuotaRule::read(node, &scope, faults)).collect();
         Self {

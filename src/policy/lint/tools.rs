@@ -53,6 +53,13 @@ pub(super) fn check(policies: &Compiled, surroundings: Option<&Surroundings>, fa
         }
     }
     for limit in policies.limits() {
+        if limit.store_down.is_some() {
+            let message = format!(
+                "`store_down` of `{}` decides nothing: rates and slots are counted in the process",
+                limit.id
+            );
+            faults.add(FaultCode::NoStoreToLose, &limit.at, message);
+        }
         for glob in limit.tools.iter().flatten() {
             known.check_glob(Family::Tools, glob, true, faults);
         }

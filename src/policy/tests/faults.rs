@@ -184,10 +184,6 @@ fn a_limit_counts_something_by_something() {
             "{ id: a, per: [tool], concurrency: 1, queue: 1, wait: 5m }",
             "Y007 5:59 a call waits for a minute at most",
         ),
-        (
-            "{ id: a, per: [tool], rate: 1/1s, store_down: closed }",
-            "Y008 5:39 `store_down` is not part of this version",
-        ),
         ("{ id: a, per: [tool], rate: 1/1s, cost: 1 }", "Y004 5:39 unknown key `cost`"),
     ] {
         assert_eq!(faults(&in_limits(limit)), [expected], "{limit}");
@@ -206,10 +202,6 @@ fn a_tool_says_what_it_may_do() {
         (
             "{ risk: high }",
             "P014 6:18 unknown risk level `high`: known are `read_low`, `read_high`, `write_low` and `write_high`",
-        ),
-        (
-            "{ risk: read_low, pin: approve }",
-            "Y008 6:33 the pin `approve` is not part of this version: only `first_use` is known",
         ),
         (
             "{ risk: read_low, pin: \"sha256:00\" }",
