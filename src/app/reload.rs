@@ -141,6 +141,9 @@ impl Reloader {
         {
             faults.extend(policies.contradictions(surroundings));
         }
+        if let Some(policies) = &looked.policies {
+            faults.extend(policies.failed_cases());
+        }
         let (errors, mut warnings): (Vec<_>, Vec<_>) =
             faults.into_iter().partition(|fault| fault.severity() == Severity::Error);
         let policies = match looked.policies {

@@ -97,6 +97,7 @@ fn check_beside(file: &Path, catalog: &Catalog, env: Env<'_>) -> Checked {
     if let Some(policies) = &policies {
         // With an error in the configuration its callers and upstreams may be missing.
         faults.extend(policies.lint(surroundings.as_ref()));
+        faults.extend(policies.failed_cases());
         faults.extend(catalog.check_arguments(policies));
     }
     let source = PolicySource {
@@ -117,6 +118,7 @@ pub fn check_policies(folder: &Path, catalog: Option<&Path>) -> Result<Report, C
     faults.extend(looked.faults);
     if let Some(policies) = &looked.policies {
         faults.extend(policies.lint(None));
+        faults.extend(policies.failed_cases());
         faults.extend(catalog.check_arguments(policies));
     }
     Ok(Report { faults: faults.into_sorted(), files: looked.files })

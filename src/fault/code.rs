@@ -86,6 +86,8 @@ codes! {
     ArgumentType = "P015",
     /// A tool that cannot be published as a file says it is to be.
     UnfitFace = "P016",
+    /// What a table of cases expects is not what the policies say.
+    FailedCase = "P017",
     DeadRule = "P101",
     /// A rule that says only what another says already.
     RedundantRule = "P102",

@@ -17,9 +17,12 @@ use super::{
     glob::ItemGlob,
     spent::Spent,
 };
-use crate::model::{
-    caller::{CallerId, EmployeeId, Roles, TenantId},
-    exchange::DecisionKind,
+use crate::{
+    fault::{Fault, FaultCode, Faults},
+    model::{
+        caller::{CallerId, EmployeeId, Roles, TenantId},
+        exchange::DecisionKind,
+    },
 };
 
 /// Threads that run cases at once.
@@ -105,6 +108,22 @@ impl Bench {
 // === impl Policies ===
 
 impl Policies {
+    /// The cases that do not hold, as faults: policies that say otherwise than their own tables
+    /// are not what somebody meant.
+    pub fn failed_cases(&self) -> Vec<Fault> {
+        let mut faults = Faults::new();
+        if self.cases().is_empty() {
+            return Vec::new();
+        }
+        for CaseResult { case, outcome } in self.run_cases([]).results {
+            if let CaseOutcome::Failed(why) = outcome {
+                let message = format!("the case `{}` does not hold: {}", case.name, why.join("; "));
+                faults.add(FaultCode::FailedCase, &case.at, message);
+            }
+        }
+        faults.into_sorted()
+    }
+
     /// Runs every case. `more` are names of the catalog that no file has.
     pub fn run_cases(&self, more: impl IntoIterator<Item = Named>) -> SuiteReport {
         let bench = Bench::new(self, self.named().into_iter().chain(more));

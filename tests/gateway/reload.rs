@@ -386,3 +386,28 @@ fn a_file_in_shadow_is_decided_by_what_was_enforced_of_it_also_after_a_restart()
     put(&home, "platform.yaml", ALLOW_MEMBERS);
     soon("it is enforced", || lists(&gateway) == ["echo", "other"]);
 }
+
+/// Files that contradict their own tables are no policies that anybody meant.
+#[test]
+fn a_case_that_does_not_hold_keeps_the_last_good_in_force() {
+    let up = upstream();
+    let gateway = setup(&up).start();
+    assert_eq!(lists(&gateway), ["echo"]);
+    let case = |tool: &str| {
+        format!(
+            "version: hangu/v1\nkind: PolicyTest\ncases:\n  - {{ name: it stays open, as: {{ tenant: \
+             acme, roles: [member] }}, call: up/{tool}, expect: {{ decision: allow }} }}\n"
+        )
+    };
+    put(gateway.home(), "cases.yaml", &case("echo"));
+    put(gateway.home(), "platform.yaml", &rules("second", "*/other"));
+    soon("it is rejected", || counted(&gateway, "rejected") > 0);
+    assert_eq!(lists(&gateway), ["echo"]);
+    let log = gateway.log();
+    assert!(
+        log.contains("P017") && log.contains("the case `it stays open` does not hold"),
+        "{log}"
+    );
+    put(gateway.home(), "cases.yaml", &case("other"));
+    soon("it is in force", || lists(&gateway) == ["other"]);
+}
