@@ -120,6 +120,20 @@ mod tests {
         }
     }
 
+    /// The published table, worked out by hand and by another program.
+    #[test]
+    fn the_published_vectors_hold() {
+        let table = include_str!("../../tests/fixtures/server_key.json");
+        let table: Vec<serde_json::Value> = serde_json::from_str(table).unwrap();
+        assert!(table.len() > 20);
+        for row in &table {
+            let text = |name: &str| row[name].as_str().unwrap();
+            let url = Url::parse(text("url")).unwrap();
+            assert_eq!(normalised(&url), text("normalised"), "{url}");
+            assert_eq!(&*server_key(&url), text("serverKey"), "{url}");
+        }
+    }
+
     #[test]
     fn the_slug_is_what_people_call_the_server() {
         for (url, slug) in [
