@@ -71,6 +71,19 @@ fn word() -> u64 {
     GENERATOR.with_borrow_mut(|generator| generator.next_u64())
 }
 
+/// A digest of 64 hexadecimal digits in lower case.
+pub fn from_hex(digits: &str) -> Option<[u8; 32]> {
+    let mut digest = [0; 32];
+    let plain = digits.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'));
+    if digits.len() != 64 || !plain {
+        return None;
+    }
+    for (index, byte) in digest.iter_mut().enumerate() {
+        *byte = u8::from_str_radix(digits.get(index * 2..index * 2 + 2)?, 16).ok()?;
+    }
+    Some(digest)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -8,7 +8,7 @@ use serde_json::json;
 use super::{Failure, Route, tokens::Need};
 use crate::{
     error::Code,
-    model::server::UpstreamName,
+    model::{ids, server::UpstreamName},
     registry::{NotApproved, PinChoice},
 };
 
@@ -41,7 +41,7 @@ pub(super) const APPROVE: Route = Route {
             let body: Body = serde_json::from_slice(&asked.body).map_err(|_| {
                 wrong("the body is a JSON object with `upstream`, `tool` and `digest`, texts")
             })?;
-            let digest = body.digest.strip_prefix("sha256:").and_then(read_digest);
+            let digest = body.digest.strip_prefix("sha256:").and_then(ids::from_hex);
             let digest = digest.ok_or_else(|| {
                 wrong(
                     "a digest is `sha256:` and 64 digits of 0-9 and a-f, as /admin/api/pins tells",
@@ -76,16 +76,4 @@ struct Body {
     upstream: String,
     tool: String,
     digest: String,
-}
-
-fn read_digest(digits: &str) -> Option<[u8; 32]> {
-    let mut digest = [0; 32];
-    let plain = digits.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'));
-    if digits.len() != 64 || !plain {
-        return None;
-    }
-    for (index, byte) in digest.iter_mut().enumerate() {
-        *byte = u8::from_str_radix(digits.get(index * 2..index * 2 + 2)?, 16).ok()?;
-    }
-    Some(digest)
 }

@@ -8,7 +8,10 @@ use super::{
 };
 use crate::{
     fault::{FaultCode, Faults, Span},
-    model::server::{IdempotencyMode, Risk, UpstreamName},
+    model::{
+        ids,
+        server::{IdempotencyMode, Risk, UpstreamName},
+    },
     policy::Family,
     yaml::{Entry, MapReader, Node, Spanned, Value, Words},
 };
@@ -264,7 +267,7 @@ impl Pin {
         if let Value::Text(text) = &node.value
             && let Some(digits) = text.strip_prefix("sha256:")
         {
-            let digest = hex(digits);
+            let digest = ids::from_hex(digits);
             if digest.is_none() {
                 let message = "not a digest: `sha256:` is followed by 64 digits of 0-9 and a-f";
                 faults.add(FaultCode::BadValue, &node.at, message);
@@ -273,18 +276,6 @@ impl Pin {
         }
         PINS.read(node, faults)
     }
-}
-
-fn hex(digits: &str) -> Option<[u8; 32]> {
-    let mut digest = [0; 32];
-    let plain = digits.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'));
-    if digits.len() != 64 || !plain {
-        return None;
-    }
-    for (index, byte) in digest.iter_mut().enumerate() {
-        *byte = u8::from_str_radix(digits.get(index * 2..index * 2 + 2)?, 16).ok()?;
-    }
-    Some(digest)
 }
 
 fn some_time(
