@@ -34,7 +34,8 @@ impl Default for BreakerConfig {
         Self {
             failures: 20,
             window: Duration::from_secs(30),
-            pause: Duration::from_secs(5),
+            // A restart of a moment lets busy callers fail 20 times: it must not cost seconds.
+            pause: Duration::from_millis(500),
             max_pause: Duration::from_secs(60),
         }
     }

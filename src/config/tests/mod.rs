@@ -112,7 +112,7 @@ fn what_is_not_said_has_a_default() {
     assert_eq!(retries.backoff, Duration::from_millis(50));
     let breaker = upstream.breaker.unwrap();
     assert_eq!((breaker.failures, breaker.window), (20, secs(30)));
-    assert_eq!((breaker.pause, breaker.max_pause), (secs(5), secs(60)));
+    assert_eq!((breaker.pause, breaker.max_pause), (Duration::from_millis(500), secs(60)));
     assert_eq!(config.callers[0].identity, Identity::default());
 }
 
