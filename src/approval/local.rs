@@ -111,8 +111,11 @@ impl ApprovalStore for Local {
         let mut kept = self.0.lock();
         let Kept { all, newest, expired, taken } = &mut *kept;
         let mut waited = Vec::new();
-        for (id, Approval { request, .. }) in all.iter().filter(|(_, a)| !a.is_decided()) {
+        for (id, Approval { request, .. }) in all.iter_mut().filter(|(_, a)| !a.is_decided()) {
             if request.expires_ms <= now_ms && expired.insert(*id) {
+                // Nobody decides on it any more: a caller who only ever asks would fill the
+                // memory with what he asked for.
+                request.sealed = None;
                 waited.push(request.expires_ms.saturating_sub(request.asked_ms));
             }
         }

@@ -310,7 +310,7 @@ fn page(request: &Request, now: Timestamp, out: &mut dyn Write) -> Result<(), Co
             let text = serde_json::to_string_pretty(&value).map_err(strange)?;
             text.lines().try_for_each(|line| writeln!(out, "  {}", escape(line)))?;
         }
-        (None, Some(_)) => line("arguments", "not kept: too large, or under another key")?,
+        (None, Some(_)) => line("arguments", "not kept: too large, expired, or under another key")?,
         (None, None) => {}
     }
     if request.may_decide {

@@ -243,7 +243,11 @@ pub(super) async fn what_nobody_decides_expires_once_and_is_forgotten(place: Pla
     let late = one.approvals.decide(&acme(), id, &employee("E2"), &owner(), true, None).await;
     assert!(late.is_err());
     let look = || async { other.approvals.look(&acme(), id, &employee("E1"), &owner()).await };
-    assert_eq!(look().await.unwrap().unwrap().state(place.clock.now_ms()), State::Expired);
+    let expired = look().await.unwrap().unwrap();
+    assert_eq!(expired.state(place.clock.now_ms()), State::Expired);
+    assert_eq!(expired.request.sealed, None, "nobody decides on its arguments any more");
+    let granted = other.approvals.look(&acme(), decided, &employee("E1"), &owner()).await.unwrap();
+    assert_eq!(granted.unwrap().request.sealed, wanted.sealed);
     let mut again = request(&place, "up/pay");
     again.asked_ms = place.clock.now_ms();
     assert_ne!(waiting(other, &again).await, id);

@@ -44,9 +44,10 @@ VALUES ($1, $2, 1, $3, $4, $5, $6, 0, $7, $8)";
 
 const UPDATE: &str = "UPDATE approval SET settled = $2, body = $3 WHERE id = $1";
 
-/// Of several processes one gets each of them.
+/// Of several processes one gets each of them. Nobody decides on them any more, so that their
+/// arguments go: a caller who only ever asks would fill the disk with them.
 const EXPIRE: &str = "
-UPDATE approval SET settled = 2 WHERE settled = 0 AND expires_ms <= $1
+UPDATE approval SET settled = 2, sealed = NULL WHERE settled = 0 AND expires_ms <= $1
 RETURNING expires_ms - asked_ms";
 
 const FORGET: &str = "
