@@ -6,6 +6,7 @@
 
 use std::{
     collections::HashSet,
+    mem,
     sync::{
         Arc,
         atomic::{AtomicU64, Ordering},
@@ -170,15 +171,19 @@ impl Governed {
         let number = self.begun.fetch_add(1, Ordering::SeqCst) + 1;
         let in_force = self.in_force.lock().clone();
         let world = world(&self.registry, &in_force);
-        self.tell(&world.catalog, &in_force.policies);
+        let mut told = self.told.lock();
+        let mut news = News { before: mem::take(&mut *told), now: HashSet::new() };
+        tell(&mut news, &world.catalog, &in_force.policies);
         for (tool, to) in world.quotas.misfits(&world.board) {
-            if self.told.lock().insert(format!("{tool} {to}")) {
+            if news.is(format!("{tool} {to}")) {
                 tracing::warn!(
                     "a quota sends calls of `{tool}` to `{to}`, which is not there, is not cheaper \
                      or takes or gives something else: they are refused instead"
                 );
             }
         }
+        *told = news.now;
+        drop(told);
         let mut placed = self.placed.lock();
         if number > *placed {
             *placed = number;
@@ -187,30 +192,41 @@ impl Governed {
     }
 }
 
-impl Governed {
-    /// Tells an operator what he should know, once, and not with each change of something else.
-    fn tell(&self, catalog: &Catalog, policies: &Policies) {
-        let is_news = |what: String| self.told.lock().insert(what);
-        for name in catalog.left_out() {
-            if is_news(name.clone()) {
-                tracing::warn!("the aggregate leaves out {name}");
-            }
+/// What an operator has been told of what still holds: a server whose definitions never stand
+/// still is no reason to remember all that they ever were.
+struct News {
+    before: HashSet<String>,
+    now: HashSet<String>,
+}
+
+impl News {
+    fn is(&mut self, what: String) -> bool {
+        let is_known = self.before.contains(&what);
+        self.now.insert(what) && !is_known
+    }
+}
+
+/// Tells an operator what he should know, once, and not with each change of something else.
+fn tell(news: &mut News, catalog: &Catalog, policies: &Policies) {
+    for name in catalog.left_out() {
+        if news.is(name.clone()) {
+            tracing::warn!("the aggregate leaves out {name}");
         }
-        for tool in catalog.tools() {
-            if let Some(held) = awaits_approval(policies, tool)
-                && is_news(held.clone())
-            {
-                tracing::warn!(tool.name = %tool.qualified, "{held}");
-            }
+    }
+    for tool in catalog.tools() {
+        if let Some(held) = awaits_approval(policies, tool)
+            && news.is(held.clone())
+        {
+            tracing::warn!(tool.name = %tool.qualified, "{held}");
         }
-        let mut faults = faces::check(policies, catalog);
-        if policies.has_conditions() {
-            faults.extend(misfits(catalog, policies));
-        }
-        for fault in faults {
-            if is_news(format!("{}: {}", fault.at, fault.message)) {
-                tracing::warn!(fault.code = %fault.code, "{}: {}", fault.at, fault.message);
-            }
+    }
+    let mut faults = faces::check(policies, catalog);
+    if policies.has_conditions() {
+        faults.extend(misfits(catalog, policies));
+    }
+    for fault in faults {
+        if news.is(format!("{}: {}", fault.at, fault.message)) {
+            tracing::warn!(fault.code = %fault.code, "{}: {}", fault.at, fault.message);
         }
     }
 }
@@ -332,4 +348,23 @@ fn misfits(catalog: &Catalog, policies: &Policies) -> Vec<Fault> {
         Some((subject, doc.root().get("inputSchema")?))
     });
     policies.check_arguments(tools)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_holds_is_told_once_and_what_is_over_is_forgotten() {
+        let mut told = HashSet::new();
+        let mut look = |facts: &[&str]| {
+            let mut news = News { before: mem::take(&mut told), now: HashSet::new() };
+            let is_new: Vec<bool> = facts.iter().map(|what| news.is((*what).to_owned())).collect();
+            told = news.now;
+            (is_new, told.len())
+        };
+        assert_eq!(look(&["a", "b", "a"]), (vec![true, true, false], 2));
+        assert_eq!(look(&["b", "c"]), (vec![false, true], 2));
+        assert_eq!(look(&["a"]), (vec![true], 1));
+    }
 }
