@@ -133,13 +133,16 @@ impl Master {
     }
 
     fn digester(&self, tenant: &TenantId, of: fn(&Tenant) -> &Hmac<Sha256>) -> Digester {
-        Digester { state: of(&self.tenant(tenant)).clone(), key: self.id }
+        // A tenant that is known is looked at where it lies: every core calls for the same few,
+        // and a count of who holds it would go from core to core.
+        let state = match self.tenants.get(tenant.as_str()) {
+            Some(known) => of(known.value()).clone(),
+            None => of(&self.tenant(tenant)).clone(),
+        };
+        Digester { state, key: self.id }
     }
 
     fn tenant(&self, tenant: &TenantId) -> Arc<Tenant> {
-        if let Some(known) = self.tenants.get(tenant.as_str()) {
-            return known.clone();
-        }
         let made = Tenant {
             arguments: self.state("arguments", tenant),
             result: self.state("result", tenant),
