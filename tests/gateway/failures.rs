@@ -72,8 +72,8 @@ fn a_dead_provider_is_an_error_in_time_and_hurts_nobody_else() {
         stop.store(true, Ordering::Relaxed);
         fast.join().unwrap()
     });
-    // What waits for the others takes its time: 600 ms and more, each.
-    assert!(slowest < Duration::from_millis(600), "{slowest:?}");
+    // What waits for the others takes their time: 550 ms and more, each.
+    assert!(slowest < Duration::from_millis(500), "{slowest:?}");
     let fine = gateway.client("/mcp", Dialect::Lite).list();
     assert!(fine.iter().any(|name| name == "fine__echo"), "{fine:?}");
 }

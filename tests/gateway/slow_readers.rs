@@ -165,8 +165,11 @@ fn who_reads_nothing_holds_up_nobody_else() {
         waits(&upstream);
         stuck
     };
+    let empty = at_rest(&gateway);
     let mut stuck = stick(FIRST, FIRST);
     let before = at_rest(&gateway);
+    let grown = before.saturating_sub(empty);
+    assert!(grown < GROWTH, "{grown} KiB for the first {FIRST} that read nothing");
     stuck.extend(stick(MORE, FIRST + MORE));
     let grown = at_rest(&gateway).saturating_sub(before);
     assert!(grown < EACH * MORE as u64, "{grown} KiB for {MORE} more that read nothing");

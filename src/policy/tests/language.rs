@@ -192,6 +192,8 @@ fn what_nothing_acts_on_yet_is_refused() {
     let (policies, faults) = Policies::compile(vec![file("tools.yaml", &screened)]);
     assert!(policies.is_none());
     let told = told(&faults);
+    assert_eq!(told.len(), 1, "{told:#?}");
+    assert!(told[0].starts_with("Y008"), "{told:#?}");
     assert!(told[0].ends_with("`screen` is not part of this version"), "{told:#?}");
 }
 

@@ -236,7 +236,7 @@ impl Home {
 
     /// Runs another command there; what it says.
     pub fn run(&self, args: &[&str]) -> String {
-        let output = self.command().args(args).output().unwrap();
+        let output = self.output(args);
         let text = [output.stdout, output.stderr].concat();
         String::from_utf8_lossy(&text).into_owned()
     }
