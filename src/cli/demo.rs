@@ -155,6 +155,8 @@ fn banner(address: SocketAddr, admin: SocketAddr, audit: &str) {
         dev = gateway::DEV_KEY,
         globex = gateway::GLOBEX_KEY,
     );
+    // As it was started, which works where the reader is.
+    let program = std::env::args().next().unwrap_or_else(|| "hangu".to_owned());
     let mut call = |title: &str, command: String| {
         out.push_str(&format!("# {title}\n{command}\n\n"));
     };
@@ -192,7 +194,9 @@ fn banner(address: SocketAddr, admin: SocketAddr, audit: &str) {
             "curl -s {at}/mcp/tools/call {key} -H 'SSO-Emp-Id: E1001' {json} \\\n  \
              -d '{{\"name\":\"platform__stop_test_run\",\"arguments\":{{\"runId\":\"R-1003\",\
              \"idempotencyKey\":\"stop-1\"}}}}'\n\
-             HANGU_URL={at} HANGU_API_KEY={gateway} HANGU_EMP_ID=E1010 hangu approvals ls",
+             export HANGU_URL={at} HANGU_API_KEY={gateway} HANGU_EMP_ID=E1010\n\
+             {program} approvals ls     # tells its ID\n\
+             {program} approvals approve ID",
             gateway = gateway::GATEWAY_KEY,
         ),
     );
