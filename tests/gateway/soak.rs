@@ -1,7 +1,7 @@
 //! The gateway after hours of everything at once: it has the memory, the sockets and the threads
 //! that it began with.
 //!
-//! `HANGU_SOAK_SECONDS` says how long, a few seconds by default: 60 in CI, 300 before a release,
+//! `HANGU_SOAK_SECONDS` says how long, a few seconds by default: 300 in CI,
 //! 3600 for a night.
 
 use std::{thread, time::Duration};
