@@ -192,7 +192,7 @@ fn lists(c: &mut Criterion) {
     let lost = |_: Routed| ready(Err::<Reply, _>(Error::new(Code::Internal, "it lists nothing")));
     let cursors = Cursors::new(Sealer::random(cursor::PURPOSE).expect("there is randomness"));
     let config = ListConfig::default();
-    let layer = RouteLayer::new(Upstreams::from([]), Arc::new(cursors), config, Clock::system());
+    let layer = RouteLayer::new(Arc::new(cursors), config, Clock::system());
     let mut router = layer.layer(service_fn(lost));
     let mut answer = |permitted| match router.call(permitted).now_or_never() {
         Some(Ok(Reply { content: Content::Final(Final::Result(body)), .. })) => Some(body.raw),
@@ -201,7 +201,7 @@ fn lists(c: &mut Criterion) {
     for tools in [20, 1_000] {
         let catalog = Arc::new(common::catalog(&[common::SERVER], tools));
         let rules = Arc::new(common::bind(&common::policies(100), &catalog));
-        let world = || Arc::new(World::new(catalog.clone(), rules.clone()));
+        let world = || Arc::new(World::new(catalog.clone(), Upstreams::from([]), rules.clone()));
         let kept = world();
         let raw = answer(listing(&kept)).expect("it is answered at once");
         let doc = Doc::parse(raw.clone(), &common::NORTH).expect("it is JSON");

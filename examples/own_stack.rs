@@ -132,7 +132,7 @@ impl Closing for Told {
 }
 
 /// What there is, and the rules that are bound to it.
-fn world(clock: &UpstreamName) -> Outcome<World> {
+fn world(clock: &UpstreamName, upstreams: Upstreams) -> Outcome<World> {
     let limits = json::Limits { depth: 32, duplicates: Duplicates::Refuse, outline: 2 };
     let listing = Doc::parse(Bytes::from_static(TOOLS), &limits)?;
     let tools = listing.root().elements().map(|tool| read_definition(tool).map(Arc::new));
@@ -147,7 +147,7 @@ fn world(clock: &UpstreamName) -> Outcome<World> {
     let subjects: Vec<_> =
         tools.map(|tool| Subject::tool(tool.upstream.as_str(), tool.name())).collect();
     let rules = Arc::new(policies.bind(&subjects));
-    Ok(World::new(catalog, rules))
+    Ok(World::new(catalog, upstreams, rules))
 }
 
 fn upstreams(clock: &UpstreamName) -> Outcome<Upstreams> {
@@ -202,8 +202,7 @@ fn caller() -> Caller {
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Outcome<()> {
     let name = UpstreamName::parse("clock")?;
-    let upstreams = upstreams(&name)?;
-    let worlds = Arc::new(Worlds::new(world(&name)?));
+    let worlds = Arc::new(Worlds::new(world(&name, upstreams(&name)?)?));
     let clock = Clock::system();
     let metrics = Arc::new(Metrics::new(1, clock.clone()));
     let settings = telemetry::env::Settings::default();
@@ -232,10 +231,10 @@ async fn main() -> Outcome<()> {
     let stack = CredentialLayer.layer(service_fn(clock_server));
     let parked = Arc::new(ParkedCalls::new(questions));
     let stack = SouthboundLayer::new(parked, Arc::default()).layer(stack);
-    let stack = RouteLayer::new(upstreams.clone(), cursors, lists, clock.clone()).layer(stack);
+    let stack = RouteLayer::new(cursors, lists, clock.clone()).layer(stack);
     let stack = ValidateLayer::new(Arc::new(Keys::random())).layer(stack);
     let stack = layer_fn(Freeze).layer(stack);
-    let stack = PolicyLayer::new(worlds, upstreams, lists.wait).layer(stack);
+    let stack = PolicyLayer::new(worlds, lists.wait).layer(stack);
     let cancels = Arc::new(Cancels::default());
     let asked = Arc::new(Asked::new(questions));
     let known = Known {

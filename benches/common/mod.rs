@@ -303,7 +303,11 @@ pub fn engines(tools: usize, rules: usize) -> Engines {
     let before = engines.worlds.current();
     before.limiter.bind(limited(&catalog, &rules));
     let (directory, limiter) = (before.directory.clone(), before.limiter.clone());
-    let world = World::new(catalog, rules).with(before.policies(), directory, limiter);
+    let world = World::new(catalog, before.upstreams.clone(), rules).with(
+        before.policies(),
+        directory,
+        limiter,
+    );
     engines.worlds.replace(world);
     for upstream in engines.upstreams.iter() {
         let is_lite = upstream.name.as_str() == PROVIDER;

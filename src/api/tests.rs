@@ -67,7 +67,7 @@ fn worlds(policies: u64, tenant: &str) -> Arc<Worlds> {
         roles: Roles::new([role("owner")]),
         teams: Vec::new(),
     };
-    let world = World::new(Arc::new(Catalog::default()), Arc::new(Policies::none().bind(&[])));
+    let world = World::new(Arc::default(), Arc::new([]), Arc::new(Policies::none().bind(&[])));
     let directory = Arc::new(Directory::new([(employee("E1"), entry)]));
     Arc::new(Worlds::new(world.with(policies, directory, Arc::default())))
 }

@@ -87,9 +87,9 @@ pub(super) fn app(
     for tool in registry.restore(approved) {
         tracing::warn!(tool.name = tool, "What was approved of a tool cannot be read any more");
     }
-    let governed =
-        Governed::new(registry.clone(), policies, own_limits(&config), ledger).map_err(limits)?;
-    let governed = Arc::new(governed);
+    let (own_limits, servers) = (own_limits(&config), upstreams.clone());
+    let governed = Governed::new(registry.clone(), servers, policies, own_limits, ledger);
+    let governed = Arc::new(governed.map_err(limits)?);
     let worlds = governed.worlds.clone();
     let told = webhook::webhook(&config, &transport, &metrics, &clock)?;
     let (outbox, courier) = told.unzip();

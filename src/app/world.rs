@@ -30,13 +30,14 @@ use crate::{
     model::{ids, server::UpstreamName},
     policy::{ItemIndex, Named, Pin, Policies, Subject},
     registry::{Care, Catalog, Held, Item, PinState, Pinning, Registry, Tool, stands_in},
-    stack::stage::{World, Worlds},
+    stack::stage::{Upstreams, World, Worlds},
 };
 
 /// The policies in force and the world that is made of them.
 pub(super) struct Governed {
     pub worlds: Arc<Worlds>,
     registry: Arc<Registry>,
+    upstreams: Upstreams,
     /// Limits that are there whatever the policies say.
     own_limits: Vec<LimitSpec>,
     in_force: Mutex<InForce>,
@@ -64,6 +65,7 @@ struct InForce {
 impl Governed {
     pub fn new(
         registry: Arc<Registry>,
+        upstreams: Upstreams,
         policies: Policies,
         own_limits: Vec<LimitSpec>,
         ledger: Arc<Ledger>,
@@ -77,10 +79,11 @@ impl Governed {
             quotas: Arc::new(quotas),
             policies,
         };
-        let worlds = Arc::new(Worlds::new(world(&registry, &in_force)));
+        let worlds = Arc::new(Worlds::new(world(&registry, &upstreams, &in_force)));
         Ok(Self {
             worlds,
             registry,
+            upstreams,
             own_limits,
             in_force: Mutex::new(in_force),
             begun: AtomicU64::new(0),
@@ -170,7 +173,7 @@ impl Governed {
         // Before anything is looked at: what is begun later sees what this one sees, and more.
         let number = self.begun.fetch_add(1, Ordering::SeqCst) + 1;
         let in_force = self.in_force.lock().clone();
-        let world = world(&self.registry, &in_force);
+        let world = world(&self.registry, &self.upstreams, &in_force);
         let mut told = self.told.lock();
         let mut news = News { before: mem::take(&mut *told), now: HashSet::new() };
         tell(&mut news, &world.catalog, &in_force.policies);
@@ -244,7 +247,7 @@ fn directory(policies: &Policies) -> Directory {
 
 // === The world ===
 
-fn world(registry: &Registry, in_force: &InForce) -> World {
+fn world(registry: &Registry, upstreams: &Upstreams, in_force: &InForce) -> World {
     let InForce { number, policies, directory, limiter, quotas } = in_force;
     let face = |upstream: &_, tool: &str| faces::face(policies, upstream, tool);
     let care = |upstream: &_, tool: &str| care(policies, upstream, tool);
@@ -268,7 +271,7 @@ fn world(registry: &Registry, in_force: &InForce) -> World {
         risk: policies.item(Subject::tool(tool.upstream.as_str(), tool.name())).risk,
     }));
     let board = board(&catalog, policies, quotas);
-    World::new(catalog, rules)
+    World::new(catalog, upstreams.clone(), rules)
         .with(*number, directory.clone(), limiter.clone())
         .with_quotas(quotas.clone(), board)
 }

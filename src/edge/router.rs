@@ -44,7 +44,9 @@ impl Router {
             Some((name, rest)) => (name, Some(rest)),
             None => (rest, None),
         };
-        let surface = Surface::Upstream(self.0.get(name)?.clone());
+        // Whether there is such a server is another matter, and not the same for everybody.
+        let name = self.0.get(name).cloned().or_else(|| UpstreamName::of_key(name))?;
+        let surface = Surface::Upstream(name);
         match rest {
             None => Some(Route::Mcp(surface)),
             Some(rest) => Some(Route::Lite(surface, lite_method(rest)?)),
@@ -71,6 +73,7 @@ mod tests {
         let router = Router::new([orders.clone()]);
         let aggregate = || Surface::Aggregate;
         let upstream = || Surface::Upstream(orders.clone());
+        let own = || Surface::Upstream(UpstreamName::of_key("mcp_orders_7f3a2c91").unwrap());
         let mcp = |surface| Some(Route::Mcp(surface));
         let lite = |surface, method| Some(Route::Lite(surface, method));
         for (path, expected) in [
@@ -79,6 +82,9 @@ mod tests {
             ("/mcp/http", mcp(aggregate())),
             ("/mcp/orders", mcp(upstream())),
             ("/mcp/orders/", mcp(upstream())),
+            ("/mcp/mcp_orders_7f3a2c91", mcp(own())),
+            ("/mcp/mcp_orders_7f3a2c91/tools/call", lite(own(), Method::CallTool)),
+            ("/mcp/mcp_orders_7f3a2c9", None),
             ("/mcp/tools/list", lite(aggregate(), Method::ListTools)),
             ("/mcp/tools/call", lite(aggregate(), Method::CallTool)),
             ("/mcp/orders/tools/list", lite(upstream(), Method::ListTools)),

@@ -2,7 +2,8 @@
 
 use std::{fmt, sync::Arc};
 
-/// An upstream's name: `[a-z][a-z0-9-]{0,30}`, not a reserved one.
+/// An upstream's name: `[a-z][a-z0-9-]{0,30}`, not a reserved one, or of an employee's own server
+/// its serverKey. A serverKey has an underscore, so that neither is ever taken for the other.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct UpstreamName(Arc<str>);
 
@@ -21,6 +22,21 @@ impl UpstreamName {
         } else {
             Ok(Self(text.into()))
         }
+    }
+
+    /// The name of an employee's own server; nothing where the text is no serverKey: `mcp_`, at
+    /// most 20 of `a-z`, `0-9` and `-`, `_` and 8 hexadecimal digits.
+    pub fn of_key(text: &str) -> Option<Self> {
+        let (slug, digits) = text.strip_prefix("mcp_")?.rsplit_once('_')?;
+        let in_slug = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-';
+        let is_hex = |b: u8| b.is_ascii_digit() || (b'a'..=b'f').contains(&b);
+        let good = (1..=20).contains(&slug.len()) && slug.bytes().all(in_slug);
+        (good && digits.len() == 8 && digits.bytes().all(is_hex)).then(|| Self(text.into()))
+    }
+
+    /// Whether it is a serverKey, and so the name of an employee's own server.
+    pub fn is_key(&self) -> bool {
+        self.0.contains('_')
     }
 
     pub fn as_str(&self) -> &str {
@@ -104,5 +120,26 @@ mod tests {
         for bad in ["", "A", "1a", "a_b", "http", "tools", "lite", &"a".repeat(32)] {
             assert!(UpstreamName::parse(bad).is_err(), "{bad}");
         }
+    }
+
+    #[test]
+    fn a_server_key_is_a_name_that_no_upstream_has() {
+        for good in ["mcp_order-query_7f3a2c91", "mcp_1_00000000"] {
+            let name = UpstreamName::of_key(good).unwrap();
+            assert!(name.is_key() && UpstreamName::parse(good).is_err(), "{good}");
+        }
+        for bad in [
+            "mcp__7f3a2c91",
+            "mcp_a_7F3A2C91",
+            "mcp_a_7f3a2c9",
+            "mcp_a_b_7f3a2c91",
+            "mcp_A_7f3a2c91",
+            "mcp_averyveryverylonglabel_7f3a2c91",
+            "orders",
+            "",
+        ] {
+            assert_eq!(UpstreamName::of_key(bad), None, "{bad}");
+        }
+        assert!(!UpstreamName::parse("orders").unwrap().is_key());
     }
 }

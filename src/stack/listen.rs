@@ -28,7 +28,7 @@ use super::{
     notices::{
         Full, Hears, Holder, Notices, Refused, Seen, Subscriber, Subscription, Topic, Wanted, Wish,
     },
-    stage::{BoxFuture, Era, Permitted, Upstream, Upstreams, World},
+    stage::{BoxFuture, Era, Permitted, Upstream, World},
 };
 use crate::{
     clock::Clock,
@@ -53,14 +53,13 @@ const GRACE: Duration = Duration::from_secs(1);
 pub struct ListenLayer {
     notices: Arc<Notices>,
     states: Arc<ClientStates>,
-    upstreams: Upstreams,
     /// `None`: nobody has a task here.
     tasks: Option<tasks::Opener>,
 }
 
 impl ListenLayer {
-    pub fn new(notices: Arc<Notices>, states: Arc<ClientStates>, upstreams: Upstreams) -> Self {
-        Self { notices, states, upstreams, tasks: None }
+    pub fn new(notices: Arc<Notices>, states: Arc<ClientStates>) -> Self {
+        Self { notices, states, tasks: None }
     }
 
     /// Also watches tasks, whose ids these open.
@@ -192,7 +191,7 @@ impl ListenLayer {
         let resources =
             filter.updates.iter().filter(|uri| uris.insert(&***uri)).filter_map(|uri| {
                 let (index, own) = visible(call, world, view, uri)?;
-                watchable(self.upstreams.get(index)?)
+                watchable(world.upstreams.get(index)?)
                     .then(|| wish(call, index, own, uri, hears.clone()))
             });
         let tasks = filter
@@ -201,7 +200,7 @@ impl ListenLayer {
             .filter(|id| ids.insert(&***id))
             .filter_map(|id| self.task(call, world, id, hears));
         let pending = resources.chain(tasks).map(|wish| {
-            let patience = self.upstreams.get(wish.upstream).map(|upstream| upstream.timeout);
+            let patience = world.upstreams.get(wish.upstream).map(|upstream| upstream.timeout);
             let is_task = matches!(wish.topic, Topic::Task { .. });
             let public = wish.public.clone();
             let (subscription, answer) = self.notices.feeds.subscribe(wish);
@@ -260,7 +259,7 @@ impl ListenLayer {
         }
         let (index, own) =
             visible(call, world, permit.view(), &uri).ok_or_else(|| unknown_resource(&uri))?;
-        let upstream = self.upstreams.get(index).filter(|upstream| watchable(upstream));
+        let upstream = world.upstreams.get(index).filter(|upstream| watchable(upstream));
         let upstream = upstream.ok_or_else(|| unserved(Method::Subscribe))?;
         call.exchange.facts().upstream = Some(upstream.name.shared());
         if state.watches(&uri) {

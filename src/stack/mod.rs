@@ -174,10 +174,9 @@ where
         e.parked.clone(),
     )
     .layer(stack);
-    let stack = RouteLayer::new(e.upstreams.clone(), e.cursors.clone(), e.lists, e.clock.clone())
-        .layer(stack);
+    let stack = RouteLayer::new(e.cursors.clone(), e.lists, e.clock.clone()).layer(stack);
     // What a client sets up here concerns no upstream's answer.
-    let stack = ListenLayer::new(e.notices.clone(), e.client_states.clone(), e.upstreams.clone())
+    let stack = ListenLayer::new(e.notices.clone(), e.client_states.clone())
         .with_tasks(e.tasks.clone(), e.clock.clone())
         .layer(stack);
     // The last thing before a call leaves: its intent is on disk.
@@ -185,7 +184,7 @@ where
     // What is only tried ends here: all checks are above, and nothing has been written.
     let stack = DryRunLayer.layer(stack);
     // What leaves is paid for before its intent is written; what is replayed is not.
-    let stack = QuotaLayer::new(e.upstreams.clone(), e.telemetry.metrics().clone()).layer(stack);
+    let stack = QuotaLayer::new(e.telemetry.metrics().clone()).layer(stack);
     // Nobody is asked about a replay, and nobody twice about what is charged or refused anyway.
     let stack = ApprovalLayer {
         approvals: e.approvals.clone(),
@@ -206,7 +205,7 @@ where
     // What is stored and recorded below has the server's names, what goes up the caller's.
     let stack = NamingLayer.layer(stack);
     // Nothing below runs for a call that is not permitted.
-    let stack = PolicyLayer::new(e.worlds.clone(), e.upstreams.clone(), e.lists.wait)
+    let stack = PolicyLayer::new(e.worlds.clone(), e.lists.wait)
         .with_tasks(e.tasks.clone(), e.clock.clone())
         .with_challenges(e.challenges.clone())
         .layer(stack);

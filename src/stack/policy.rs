@@ -20,7 +20,7 @@ use tower::{Layer, Service};
 
 use super::{
     challenge::Challenges,
-    stage::{BoxFuture, Permitted, Upstreams, World, Worlds},
+    stage::{BoxFuture, Permitted, World, Worlds},
 };
 use crate::{
     clock::Clock,
@@ -42,7 +42,6 @@ use crate::{
 #[derive(Clone)]
 pub struct PolicyLayer {
     worlds: Arc<Worlds>,
-    upstreams: Upstreams,
     /// How long a call waits for first listings, all of them together.
     wait: Duration,
     /// `None`: nobody has a task here.
@@ -52,8 +51,8 @@ pub struct PolicyLayer {
 }
 
 impl PolicyLayer {
-    pub fn new(worlds: Arc<Worlds>, upstreams: Upstreams, wait: Duration) -> Self {
-        Self { worlds, upstreams, wait, tasks: None, challenges: Arc::default() }
+    pub fn new(worlds: Arc<Worlds>, wait: Duration) -> Self {
+        Self { worlds, wait, tasks: None, challenges: Arc::default() }
     }
 
     /// Also says in the operator's terms what a token still needs.
@@ -100,7 +99,7 @@ where
         let world = self.layer.worlds.current();
         let tool = called(&world, &call);
         if let Some(tool) = &tool
-            && let Some(upstream) = self.layer.upstreams.get(tool.upstream_index)
+            && let Some(upstream) = world.upstreams.get(tool.upstream_index)
         {
             call.exchange.facts().server_key = Some(upstream.server_key.clone());
         }
@@ -187,7 +186,7 @@ impl PolicyLayer {
         loop {
             // Of those that are still waited for, the one that may take longest.
             let timeout_of = |name: &UpstreamName| {
-                let mut upstreams = self.upstreams.iter();
+                let mut upstreams = world.upstreams.iter();
                 upstreams.find(|upstream| upstream.name == *name).map(|upstream| upstream.timeout)
             };
             let longest = pending(&world, call).filter_map(timeout_of).max();
@@ -230,7 +229,7 @@ fn decide(
         Request::Ask(asked) if matches!(asked.target, Target::Task(_)) => {
             return task::decide(call, world, &view, layer);
         }
-        Request::Ask(_) => return ask::decide(call, world, &view, &layer.upstreams),
+        Request::Ask(_) => return ask::decide(call, world, &view),
         Request::Misread(misread) => return Err(ask::misread(&call.surface, &world, misread)),
         _ => {
             let permit = view.permit_listing();

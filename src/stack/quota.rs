@@ -20,7 +20,7 @@ use tokio::time::Instant;
 use tower::{Layer, Service};
 
 use self::counted::{Counted, Held};
-use super::stage::{BoxFuture, Permitted, Upstreams};
+use super::stage::{BoxFuture, Permitted};
 use crate::{
     error::Error,
     limit::quota::{Charge, Refused, StoreDown, Unknown, Why},
@@ -32,13 +32,12 @@ use crate::{
 /// Charges calls, by the quotas of the world that decided them.
 #[derive(Clone)]
 pub struct QuotaLayer {
-    upstreams: Upstreams,
     metrics: Arc<Metrics>,
 }
 
 impl QuotaLayer {
-    pub fn new(upstreams: Upstreams, metrics: Arc<Metrics>) -> Self {
-        Self { upstreams, metrics }
+    pub fn new(metrics: Arc<Metrics>) -> Self {
+        Self { metrics }
     }
 
     fn refuse(&self, exchange: &Exchange, refused: &Refused, cost: u32) -> Error {

@@ -14,7 +14,7 @@ use futures_util::future::Either;
 use tower::{Layer, Service};
 
 use self::lists::Lists;
-use super::stage::{ListConfig, Permitted, Repeat, Routed, SouthRequest, Upstreams};
+use super::stage::{ListConfig, Permitted, Repeat, Routed, SouthRequest};
 use crate::{
     clock::Clock,
     dialect::south,
@@ -33,18 +33,12 @@ use crate::{
 /// Finds the upstream of a call.
 #[derive(Clone)]
 pub struct RouteLayer {
-    upstreams: Upstreams,
     lists: Lists,
 }
 
 impl RouteLayer {
-    pub fn new(
-        upstreams: Upstreams,
-        cursors: Arc<Cursors>,
-        config: ListConfig,
-        clock: Clock,
-    ) -> Self {
-        Self { upstreams, lists: Lists { cursors, clock, page_size: config.page_size } }
+    pub fn new(cursors: Arc<Cursors>, config: ListConfig, clock: Clock) -> Self {
+        Self { lists: Lists { cursors, clock, page_size: config.page_size } }
     }
 }
 
@@ -76,7 +70,7 @@ where
 
     fn call(&mut self, permitted: Permitted) -> Self::Future {
         match &permitted.call.request {
-            Request::CallTool(_) | Request::Ask(_) => match self.route(permitted) {
+            Request::CallTool(_) | Request::Ask(_) => match route(permitted) {
                 Ok(routed) => Either::Right(self.inner.call(routed)),
                 Err(error) => Either::Left(ready(Err(error))),
             },
@@ -85,57 +79,55 @@ where
     }
 }
 
-impl<S> Router<S> {
-    fn route(&self, permitted: Permitted) -> Result<Routed, Error> {
-        let lost = || Error::new(Code::Internal, "the call lost what it is about on the way");
-        let Permitted { call, permit, tool, asked, idempotency_key, trial, .. } = permitted;
-        if trial.is_some() {
-            let message = "nobody here tells what a dry run would come to, so nothing was sent";
-            return Err(Error::new(Code::InvalidArgs, message).with_reason("dry_run"));
-        }
-        let owner = match (&tool, &asked) {
-            (Some(tool), _) => tool.upstream_index,
-            (None, Some(asked)) => asked.upstream_index,
-            (None, None) => return Err(lost()),
-        };
-        let upstream = self.layer.upstreams.get(owner).ok_or_else(lost)?.clone();
-        let policy = permit.policy().ok_or_else(lost)?;
-        if !permit.asks().is_empty() {
-            let message = "this call needs approval, and nobody here asks for it";
-            return Err(Error::new(Code::ApprovalRequired, message));
-        }
-        let timeout = policy.timeout.unwrap_or(upstream.timeout);
-        let max_time = policy.max_time.unwrap_or(upstream.max_time);
-        let key = idempotency_key.is_some();
-        let repeat = repeat(policy, &call.request, tool.as_deref(), key);
-        let request = match (call.request, tool, asked) {
-            (Request::CallTool(call), Some(tool), _) => SouthRequest::CallTool {
-                timeout,
-                max_time,
-                tool,
-                arguments: call.arguments,
-                others: call.others,
-            },
-            (Request::Ask(ask), _, Some(asked)) => {
-                let ask = Box::new(south::renamed(*ask, asked.own));
-                SouthRequest::Ask { ask, timeout, max_time }
-            }
-            _ => return Err(lost()),
-        };
-        Ok(Routed {
-            exchange: call.exchange,
-            caller: Some(call.caller),
-            request,
-            upstream,
-            dialect: Some(call.dialect),
-            client: call.client,
-            meta: call.meta,
-            idempotency_key,
-            repeat,
-            refusals: Vec::new(),
-            headers: call.headers.into(),
-        })
+fn route(permitted: Permitted) -> Result<Routed, Error> {
+    let lost = || Error::new(Code::Internal, "the call lost what it is about on the way");
+    let Permitted { call, permit, world, tool, asked, idempotency_key, trial, .. } = permitted;
+    if trial.is_some() {
+        let message = "nobody here tells what a dry run would come to, so nothing was sent";
+        return Err(Error::new(Code::InvalidArgs, message).with_reason("dry_run"));
     }
+    let owner = match (&tool, &asked) {
+        (Some(tool), _) => tool.upstream_index,
+        (None, Some(asked)) => asked.upstream_index,
+        (None, None) => return Err(lost()),
+    };
+    let upstream = world.upstreams.get(owner).ok_or_else(lost)?.clone();
+    let policy = permit.policy().ok_or_else(lost)?;
+    if !permit.asks().is_empty() {
+        let message = "this call needs approval, and nobody here asks for it";
+        return Err(Error::new(Code::ApprovalRequired, message));
+    }
+    let timeout = policy.timeout.unwrap_or(upstream.timeout);
+    let max_time = policy.max_time.unwrap_or(upstream.max_time);
+    let key = idempotency_key.is_some();
+    let repeat = repeat(policy, &call.request, tool.as_deref(), key);
+    let request = match (call.request, tool, asked) {
+        (Request::CallTool(call), Some(tool), _) => SouthRequest::CallTool {
+            timeout,
+            max_time,
+            tool,
+            arguments: call.arguments,
+            others: call.others,
+        },
+        (Request::Ask(ask), _, Some(asked)) => {
+            let ask = Box::new(south::renamed(*ask, asked.own));
+            SouthRequest::Ask { ask, timeout, max_time }
+        }
+        _ => return Err(lost()),
+    };
+    Ok(Routed {
+        exchange: call.exchange,
+        caller: Some(call.caller),
+        request,
+        upstream,
+        dialect: Some(call.dialect),
+        client: call.client,
+        meta: call.meta,
+        idempotency_key,
+        repeat,
+        refusals: Vec::new(),
+        headers: call.headers.into(),
+    })
 }
 
 /// Whether a call may be sent again though it may have run: never because its tool says so of

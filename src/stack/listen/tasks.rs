@@ -43,7 +43,7 @@ impl ListenLayer {
         let upstream = tool.upstream_index;
         let can = call.surface.shows(&tool.upstream)
             && world.knows_tasks_of(caller, tool)
-            && self.upstreams.get(upstream).is_some_and(|upstream| tells_of_tasks(upstream));
+            && world.upstreams.get(upstream).is_some_and(|upstream| tells_of_tasks(upstream));
         let topic = Topic::Task { own: task.own.into(), tool: task.tool.into() };
         let hears = hears.clone();
         can.then(|| Wish { upstream, caller: (**caller).clone(), topic, public: id.into(), hears })

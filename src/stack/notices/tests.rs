@@ -77,7 +77,7 @@ impl House {
             .map(|tool| Subject::tool(tool.upstream.as_str(), tool.name()))
             .collect();
         let rules = Arc::new(policies.bind(&subjects));
-        World::new(catalog, rules)
+        World::new(catalog, Arc::new([]), rules)
     }
 
     /// An upstream lists these tools from now on, and the world is a new one.

@@ -19,19 +19,14 @@ use crate::{
     },
     policy::{ItemIndex, Permit, Reason, Refusal, View},
     registry::{Catalog, Item},
-    stack::stage::{Asked, Permitted, Upstreams, World},
+    stack::stage::{Asked, Permitted, World},
 };
 
 /// The most that an error or a record repeats of what was asked for, in characters.
 const SHOWN: usize = 128;
 
 /// Decides a call about a prompt, a resource or a template.
-pub(super) fn decide(
-    call: Call,
-    world: Arc<World>,
-    view: &Arc<View>,
-    upstreams: &Upstreams,
-) -> Result<Permitted, Error> {
+pub(super) fn decide(call: Call, world: Arc<World>, view: &Arc<View>) -> Result<Permitted, Error> {
     let Request::Ask(ask) = &call.request else {
         return Err(Error::new(Code::Internal, "a call was decided as what it is not"));
     };
@@ -53,7 +48,7 @@ pub(super) fn decide(
         call.exchange.facts().tool_asked = Some(shown(ask));
         return Err(unknown(ask, call.dialect).with_reason("unknown_item"));
     };
-    let upstream = upstreams.get(asked.upstream_index);
+    let upstream = world.upstreams.get(asked.upstream_index).cloned();
     let upstream = upstream.ok_or_else(|| {
         Error::new(Code::Internal, "the catalog names an upstream that is not configured")
     })?;

@@ -52,7 +52,7 @@ pub(super) fn decide(
         decided => decided,
     };
     note(&call, &tool, view, &decided);
-    if let Some(upstream) = layer.upstreams.get(tool.upstream_index) {
+    if let Some(upstream) = world.upstreams.get(tool.upstream_index) {
         call.exchange.facts().server_key = Some(upstream.server_key.clone());
     }
     match decided {

@@ -47,19 +47,19 @@ impl QuotaLayer {
             entry.map_err(|exceeded| no(&format!("its limit `{}` is reached", exceeded.id())))?;
         held.keep(entry.slots);
         held.note(meta::DEGRADED, told::degraded(&from.qualified, to, &refused.standing.id));
-        self.tell(&permitted, &tool);
+        tell(&permitted, &tool);
         Ok((permitted, held))
     }
+}
 
-    /// What the record says: the tool that was called, and where the call went.
-    fn tell(&self, permitted: &Permitted, tool: &Tool) {
-        let upstream = self.upstreams.get(tool.upstream_index);
-        let mut facts = permitted.call.exchange.facts();
-        facts.degraded_to = Some(tool.qualified.clone());
-        facts.upstream = Some(tool.upstream.shared());
-        facts.server_key = upstream.map(|upstream| upstream.server_key.clone());
-        facts.pin = Some(tool.definition.digest);
-    }
+/// What the record says: the tool that was called, and where the call went.
+fn tell(permitted: &Permitted, tool: &Tool) {
+    let upstream = permitted.world.upstreams.get(tool.upstream_index);
+    let mut facts = permitted.call.exchange.facts();
+    facts.degraded_to = Some(tool.qualified.clone());
+    facts.upstream = Some(tool.upstream.shared());
+    facts.server_key = upstream.map(|upstream| upstream.server_key.clone());
+    facts.pin = Some(tool.definition.digest);
 }
 
 /// The cheaper tool, and the permit to call it; or why not, for the caller to read.

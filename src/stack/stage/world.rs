@@ -17,6 +17,7 @@ use bytes::Bytes;
 use moka::sync::Cache;
 use tokio::sync::watch;
 
+use super::Upstreams;
 use crate::{
     identity::sso::{Directory, PrincipalFault},
     json::{self, Doc},
@@ -38,6 +39,8 @@ use crate::{
 /// The catalog and the rules bound to it, with all else that policy files say.
 pub struct World {
     pub catalog: Arc<Catalog>,
+    /// The servers that the catalog is of, in its order.
+    pub upstreams: Upstreams,
     pub rules: Arc<policy::Set>,
     pub directory: Arc<Directory>,
     pub limiter: Arc<Limiter>,
@@ -92,7 +95,8 @@ const LISTS_BYTES: u64 = 64 << 20;
 const NARROWED: u64 = 1_024;
 
 impl World {
-    pub fn new(catalog: Arc<Catalog>, rules: Arc<policy::Set>) -> Self {
+    /// A world of these servers, in the order in which the catalog counts them.
+    pub fn new(catalog: Arc<Catalog>, upstreams: Upstreams, rules: Arc<policy::Set>) -> Self {
         let weight = |_: &(usize, PageKey), (_, page): &(Arc<View>, Page)| {
             u32::try_from(page.body.len()).unwrap_or(u32::MAX)
         };
@@ -100,6 +104,7 @@ impl World {
         let (directory, limiter) = (Arc::default(), Arc::default());
         Self {
             catalog,
+            upstreams,
             rules,
             directory,
             limiter,
@@ -205,7 +210,9 @@ impl World {
     /// The tool whose call became a task, by the name that the task's id has of it.
     pub fn task_tool(&self, qualified: &str) -> Option<&Arc<Tool>> {
         let (upstream, name) = qualified.split_once('/')?;
-        self.catalog.tool(&UpstreamName::parse(upstream).ok()?, name)
+        let upstream =
+            UpstreamName::parse(upstream).ok().or_else(|| UpstreamName::of_key(upstream));
+        self.catalog.tool(&upstream?, name)
     }
 
     /// Whether a caller may know how tasks of a tool stand: where it may call it, or could with
