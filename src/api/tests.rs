@@ -22,7 +22,6 @@ use crate::{
         trace::TraceContext,
     },
     policy::Policies,
-    registry::Catalog,
     stack::stage::World,
 };
 
