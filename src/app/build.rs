@@ -141,6 +141,7 @@ pub(super) fn app(
         sides: Arc::default(),
         worlds: worlds.clone(),
         upstreams: upstreams.clone(),
+        personal: None,
         replays,
         approvals,
         argument_seal,

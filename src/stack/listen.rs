@@ -28,7 +28,7 @@ use super::{
     notices::{
         Full, Hears, Holder, Notices, Refused, Seen, Subscriber, Subscription, Topic, Wanted, Wish,
     },
-    stage::{BoxFuture, Era, Permitted, Upstream, World},
+    stage::{Beside, BoxFuture, Era, Permitted, Upstream, World},
 };
 use crate::{
     clock::Clock,
@@ -128,7 +128,7 @@ where
 
 impl ListenLayer {
     async fn listen(self, permitted: Permitted, filter: Filter) -> Result<Reply, Error> {
-        let Permitted { call, permit, world, .. } = permitted;
+        let Permitted { call, permit, world, beside, .. } = permitted;
         if !filter.tasks.is_empty() && !call.client.capabilities.contains(Capabilities::TASKS) {
             return Err(task::undeclared().with_reason("undeclared_extension"));
         }
@@ -139,13 +139,14 @@ impl ListenLayer {
             call.exchange.facts().limits.push(hit);
             error
         })?;
-        let offered = offered(&world, &call.surface);
+        let offered = offered(&world, beside.as_deref(), &call.surface);
         let wanted = Wanted {
             tools: filter.tools && offered.tools,
             prompts: filter.prompts && offered.prompts,
             resources: filter.resources && offered.resources,
         };
-        let seen = Seen::of(&world, &view, &call.surface);
+        let beside = beside.as_deref();
+        let seen = Seen::of(&world, &view, beside, &call.surface);
         let subscriber = Arc::new(Subscriber::new(
             Caller::clone(&call.caller),
             call.surface.clone(),
@@ -317,8 +318,9 @@ fn empty() -> Reply {
 
 /// Lists whose changes are told on a surface: those that it has at all. The gateway lists them
 /// again and again, so it notices whether or not a server would tell.
-fn offered(world: &World, surface: &Surface) -> Wanted {
-    let served = world.catalog.served(surface);
+fn offered(world: &World, beside: Option<&Beside>, surface: &Surface) -> Wanted {
+    let own = beside.map_or(Served::NONE, |beside| beside.world.catalog.served(surface));
+    let served = world.catalog.served(surface) | own;
     Wanted {
         tools: served.contains(Served::TOOLS),
         prompts: served.contains(Served::PROMPTS),
@@ -328,6 +330,10 @@ fn offered(world: &World, surface: &Surface) -> Wanted {
 
 /// A server that tells of its resources. One that keeps nothing of a session cannot.
 fn watchable(upstream: &Upstream) -> bool {
+    // Streams are followed for everybody's servers alone.
+    if upstream.name.is_key() {
+        return false;
+    }
     let declared = upstream.served().contains(Served::SUBSCRIBE);
     match upstream.era() {
         Some(Era::Modern(_)) => declared,

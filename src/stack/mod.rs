@@ -65,7 +65,7 @@ use self::{
     respond::{RespondLayer, ToolsCallErrors},
     route::RouteLayer,
     session::{SessionLayer, Sessions},
-    stage::{ListConfig, Routed, Upstreams, Worlds},
+    stage::{ListConfig, Personal, Routed, Upstreams, Worlds},
     task::TaskLayer,
     token::TokenLayer,
     translate::{
@@ -116,6 +116,8 @@ pub struct Engines {
     pub sides: Arc<SideStreams>,
     pub worlds: Arc<Worlds>,
     pub upstreams: Upstreams,
+    /// Servers of employees' own; `None`: nobody can have any.
+    pub personal: Option<Arc<dyn Personal>>,
     pub replays: Arc<Replays>,
     /// Calls that wait for somebody's yes.
     pub approvals: Arc<Approvals>,
@@ -206,6 +208,7 @@ where
     let stack = NamingLayer.layer(stack);
     // Nothing below runs for a call that is not permitted.
     let stack = PolicyLayer::new(e.worlds.clone(), e.lists.wait)
+        .with_personal(e.personal.clone())
         .with_tasks(e.tasks.clone(), e.clock.clone())
         .with_challenges(e.challenges.clone())
         .layer(stack);

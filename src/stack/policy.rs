@@ -20,7 +20,10 @@ use tower::{Layer, Service};
 
 use super::{
     challenge::Challenges,
-    stage::{BoxFuture, Permitted, World, Worlds},
+    stage::{
+        Beside, BoxFuture, Own, Permitted, Personal, World, Worlds, is_of_both, may_be_own,
+        of_operator,
+    },
 };
 use crate::{
     clock::Clock,
@@ -46,19 +49,27 @@ pub struct PolicyLayer {
     wait: Duration,
     /// `None`: nobody has a task here.
     tasks: Option<task::Opener>,
+    /// `None`: nobody has servers of his own.
+    personal: Option<Arc<dyn Personal>>,
     /// What a token with too few scopes is told.
     challenges: Arc<Challenges>,
 }
 
 impl PolicyLayer {
     pub fn new(worlds: Arc<Worlds>, wait: Duration) -> Self {
-        Self { worlds, wait, tasks: None, challenges: Arc::default() }
+        Self { worlds, wait, tasks: None, personal: None, challenges: Arc::default() }
     }
 
     /// Also says in the operator's terms what a token still needs.
     #[must_use]
     pub fn with_challenges(self, challenges: Arc<Challenges>) -> Self {
         Self { challenges, ..self }
+    }
+
+    /// Also about the servers that employees have of their own.
+    #[must_use]
+    pub fn with_personal(self, personal: Option<Arc<dyn Personal>>) -> Self {
+        Self { personal, ..self }
     }
 
     /// Also decides about tasks, whose ids these open.
@@ -96,30 +107,43 @@ where
     }
 
     fn call(&mut self, call: Call) -> Self::Future {
-        let world = self.layer.worlds.current();
-        let tool = called(&world, &call);
-        if let Some(tool) = &tool
-            && let Some(upstream) = world.upstreams.get(tool.upstream_index)
-        {
-            call.exchange.facts().server_key = Some(upstream.server_key.clone());
-        }
-        if tool.is_none() && must_wait(&world, &call) {
-            // Take the service that is ready, leave its clone.
-            let clone = self.inner.clone();
-            let mut inner = mem::replace(&mut self.inner, clone);
-            let layer = self.layer.clone();
-            return Either::Right(Either::Right(Box::pin(async move {
-                let world = layer.listed(&call).await;
-                let tool = called(&world, &call);
-                let permitted = layer.step_up(decide(call, world, tool, &layer)?)?;
-                inner.call(permitted).await
-            })));
-        }
         let layer = &self.layer;
-        match decide(call, world, tool, layer).and_then(|permitted| layer.step_up(permitted)) {
+        let world = layer.worlds.current();
+        let tool = called(&world, &call);
+        let own = match &layer.personal {
+            Some(personal) if tool.is_none() && may_be_own(&call, &world) => {
+                personal.of(&call.caller, &world)
+            }
+            _ => Own::Nothing,
+        };
+        let waits = tool.is_none() && must_wait(&world, &call);
+        let own = match own {
+            Own::Nothing if !waits => None,
+            Own::There(own) if !waits => Some(own),
+            own => {
+                // Take the service that is ready, leave its clone.
+                let clone = self.inner.clone();
+                let mut inner = mem::replace(&mut self.inner, clone);
+                let layer = self.layer.clone();
+                return Either::Right(Either::Right(Box::pin(async move {
+                    let permitted = layer.admit_late(call, world, own, waits).await?;
+                    inner.call(permitted).await
+                })));
+            }
+        };
+        match layer.admit(call, world, tool, own) {
             Ok(permitted) => Either::Right(Either::Left(self.inner.call(permitted))),
             Err(error) => Either::Left(ready(Err(error))),
         }
+    }
+}
+
+/// Says in the call's record which server its tool is of.
+fn note_server(call: &Call, world: &World, tool: Option<&Arc<Tool>>) {
+    if let Some(tool) = tool
+        && let Some(upstream) = world.upstreams.get(tool.upstream_index)
+    {
+        call.exchange.facts().server_key = Some(upstream.server_key.clone());
     }
 }
 
@@ -158,6 +182,85 @@ fn pending<'a>(world: &'a World, call: &'a Call) -> impl Iterator<Item = &'a Ups
 }
 
 impl PolicyLayer {
+    /// Decides a call; `tool` is what it names among everybody's.
+    fn admit(
+        &self,
+        mut call: Call,
+        base: Arc<World>,
+        tool: Option<Arc<Tool>>,
+        own: Option<Arc<World>>,
+    ) -> Result<Permitted, Error> {
+        let is_key = matches!(&call.surface, Surface::Upstream(name) if name.is_key());
+        if own.is_none() && !is_key {
+            note_server(&call, &base, tool.as_ref());
+            return self.step_up(decide(call, base, tool, self)?);
+        }
+        renew(&mut call, &base)?;
+        if is_of_both(&call)
+            && let Some(world) = own
+        {
+            let view = world.view_of(&call.caller);
+            let mut permitted = decide(call, base, None, self)?;
+            permitted.beside = Some(Box::new(Beside { world, view }));
+            return Ok(permitted);
+        }
+        let world = match own {
+            Some(own) if self.is_about(&call, &own) => own,
+            _ => base,
+        };
+        // The employee's own configuration comes first, then an operator's of the same server.
+        if let Surface::Upstream(key) = &call.surface
+            && !world.catalog.knows(key)
+            && let Some(name) = of_operator(&world, &world.view_of(&call.caller), key)
+        {
+            call.surface = Surface::Upstream(name);
+        }
+        let tool = called(&world, &call);
+        note_server(&call, &world, tool.as_ref());
+        self.step_up(decide(call, world, tool, self)?)
+    }
+
+    /// Whether a call is about an employee's own servers, and not about everybody's.
+    fn is_about(&self, call: &Call, own: &World) -> bool {
+        match (&call.surface, &call.request) {
+            (Surface::Upstream(key), _) => own.catalog.knows(key),
+            (Surface::Aggregate, Request::CallTool(asked)) => {
+                own.catalog.resolve(&call.surface, &asked.name).is_some()
+            }
+            (Surface::Aggregate, Request::Ask(ask)) => match &ask.target {
+                Target::Task(id) => self
+                    .tasks
+                    .as_ref()
+                    .is_some_and(|opener| opener.tool_of(call, id, own).is_some()),
+                target => ask::find(&own.catalog, &call.surface, target).is_some(),
+            },
+            _ => false,
+        }
+    }
+
+    /// The same as `admit`, of a call that has to wait for what is not known yet.
+    async fn admit_late(
+        &self,
+        call: Call,
+        base: Arc<World>,
+        own: Own,
+        waits: bool,
+    ) -> Result<Permitted, Error> {
+        let base = if waits { self.listed(&call).await } else { base };
+        let own = match own {
+            Own::Nothing => None,
+            Own::There(own) => Some(own),
+            Own::Loading(loading) => match loading.await {
+                Ok(own) => own,
+                // What is everybody's is listed all the same.
+                Err(_) if is_of_both(&call) => None,
+                Err(error) => return Err(error),
+            },
+        };
+        let tool = called(&base, &call);
+        self.admit(call, base, tool, own)
+    }
+
     /// What policy permits may still need a token with more scopes. The caller sees the tool, and
     /// its client can ask for them.
     fn step_up(&self, permitted: Permitted) -> Result<Permitted, Error> {
@@ -215,7 +318,8 @@ fn decide(
     if let Surface::Upstream(name) = &call.surface
         && !world.catalog.knows(name)
     {
-        let message = format!("there is no upstream `{name}`");
+        let what = if name.is_key() { "server of yours with the key" } else { "upstream" };
+        let message = format!("there is no {what} `{name}`");
         return Err(Error::http(Code::NotFound, 404, message));
     }
     {

@@ -85,6 +85,7 @@ where
             return match permitted.world.shown(permitted.permit.view(), &permitted.call.caller) {
                 Ok(shown) => {
                     permitted.permit = shown.permit_listing();
+                    narrow_beside(&mut permitted);
                     Either::Left(self.inner.call(permitted))
                 }
                 Err(unknown) => {
@@ -210,5 +211,15 @@ where
                 Charge::Wait(_) => Err(told::store_unavailable()),
             }
         })
+    }
+}
+
+/// Also leaves out what quotas stop of an employee's own. What the store has still to say, a call
+/// is told.
+fn narrow_beside(permitted: &mut Permitted) {
+    if let Some(beside) = &mut permitted.beside
+        && let Ok(shown) = beside.world.shown(&beside.view, &permitted.call.caller)
+    {
+        beside.view = shown;
     }
 }

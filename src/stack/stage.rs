@@ -3,6 +3,7 @@
 //! `Call` → `Permitted` (only `policy` makes one) → `Routed` → `upstream::Outgoing`.
 //! Also the world that decides calls at one moment (`stage/world.rs`).
 
+mod personal;
 mod world;
 
 use std::{
@@ -40,6 +41,7 @@ use crate::{
     upstream::{Breaker, Reach, Retries, Tried},
 };
 
+pub use self::personal::{Beside, Loading, Own, Personal, is_of_both, may_be_own, of_operator};
 pub use self::world::{ListConfig, Page, PageKey, World, Worlds};
 
 /// A layer's future, where it has to wait for something.
@@ -190,6 +192,8 @@ pub struct Permitted {
     pub leaving: Option<Arc<AtomicBool>>,
     /// Nothing is to leave: what would happen is gathered here, and told by `dry_run`.
     pub trial: Option<Box<Trial>>,
+    /// What an employee has of his own, of a list that has it after everybody's.
+    pub beside: Option<Box<Beside>>,
 }
 
 /// What a dry run has found out so far.
@@ -230,8 +234,8 @@ impl Permitted {
         asked: Option<Asked>,
     ) -> Self {
         let trial = call.meta.dry_run.then(Box::default);
-        let (idempotency_key, leaving) = (None, None);
-        Self { call, permit, world, tool, asked, idempotency_key, leaving, trial }
+        let (idempotency_key, leaving, beside) = (None, None, None);
+        Self { call, permit, world, tool, asked, idempotency_key, leaving, trial, beside }
     }
 
     /// What the call may do at worst; the worst there is where nobody has said.

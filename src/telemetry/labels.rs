@@ -140,7 +140,10 @@ impl<'a> Operation<'a> {
     pub fn of_exchange(facts: &'a Facts, tenant: Option<&'a str>) -> Self {
         Operation {
             method: facts.method.unwrap_or(Method::Other),
-            tool: named(facts.method.unwrap_or(Method::Other), facts.tool_alias.as_deref()),
+            tool: match is_personal(facts.upstream.as_deref()) {
+                false => named(facts.method.unwrap_or(Method::Other), facts.tool_alias.as_deref()),
+                true => Some(OTHER),
+            },
             version: facts.dialect.and_then(|dialect| dialect.version()),
             http: facts.http.map(|http| http.version),
             is_pipe: false,
@@ -155,9 +158,14 @@ impl<'a> Operation<'a> {
     }
 
     pub fn of_attempt(attempt: &'a Attempt, facts: &Facts, tenant: Option<&'a str>) -> Self {
+        let personal = is_personal(Some(&attempt.upstream));
         Operation {
             method: attempt.method,
-            tool: named(attempt.method, attempt.tool.as_deref()),
+            tool: if personal {
+                Some(OTHER)
+            } else {
+                named(attempt.method, attempt.tool.as_deref())
+            },
             version: attempt.version,
             http: attempt.http_version,
             is_pipe: attempt.is_pipe,
@@ -166,10 +174,22 @@ impl<'a> Operation<'a> {
             code: attempt.code.or(facts.code).filter(|_| attempt.outcome.is_error()),
             outcome: Some(attempt.outcome),
             tenant,
-            upstream: Some(&attempt.upstream),
-            server: attempt.server.as_ref().map(|(address, port)| (&**address, *port)),
+            upstream: Some(if personal { PERSONAL } else { &attempt.upstream }),
+            server: attempt
+                .server
+                .as_ref()
+                .filter(|_| !personal)
+                .map(|(address, port)| (&**address, *port)),
         }
     }
+}
+
+/// What stands for every server of an employee's own: there may be as many as there are employees.
+const PERSONAL: &str = "personal";
+
+/// Whether an upstream's name is the key of a server that an employee registered.
+fn is_personal(upstream: Option<&str>) -> bool {
+    upstream.is_some_and(|name| name.contains('_'))
 }
 
 /// The same, as it is kept.

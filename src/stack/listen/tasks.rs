@@ -52,5 +52,7 @@ impl ListenLayer {
 
 /// A server that keeps tasks of this extension.
 fn tells_of_tasks(upstream: &Upstream) -> bool {
-    matches!(upstream.era(), Some(Era::Modern(_))) && upstream.served().contains(Served::TASKS)
+    !upstream.name.is_key()
+        && matches!(upstream.era(), Some(Era::Modern(_)))
+        && upstream.served().contains(Served::TASKS)
 }

@@ -19,10 +19,11 @@ use std::{
 };
 
 use parking_lot::Mutex;
-use tokio::sync::Notify;
+use tokio::sync::{Notify, watch};
 
-use super::stage::{World, Worlds};
+use super::stage::{Beside, Own, Personal, World, Worlds};
 use crate::{
+    error::Error,
     model::{
         call::Surface,
         caller::{Caller, CallerId, EmployeeId, TenantId},
@@ -92,6 +93,7 @@ pub struct Notices {
     pub limits: StreamLimits,
     pub feeds: Arc<Feeds>,
     worlds: Arc<Worlds>,
+    personal: Option<Arc<dyn Personal>>,
     open: Mutex<Open>,
     next: AtomicU64,
     /// The gateway stops: streams end in good order.
@@ -123,11 +125,18 @@ impl Notices {
             limits,
             feeds: Arc::new(Feeds::default()),
             worlds,
+            personal: None,
             open: Mutex::default(),
             next: AtomicU64::new(1),
             closing: AtomicBool::new(false),
             outdated: Notify::new(),
         }
+    }
+
+    /// Also tells employees of what becomes of their own servers.
+    #[must_use]
+    pub fn with_personal(self, personal: Option<Arc<dyn Personal>>) -> Self {
+        Self { personal, ..self }
     }
 
     /// A place for one more stream of this holder.
@@ -177,6 +186,7 @@ impl Notices {
     /// Tells streams what changed for them, until it is dropped.
     pub async fn follow(self: Arc<Self>) {
         let mut changes = self.worlds.watch();
+        let mut own = self.personal.as_ref().map(|personal| personal.watch());
         // One for the process, whatever policies are in force.
         let mut spent = self.worlds.current().quotas.ledger().watch();
         loop {
@@ -187,6 +197,7 @@ impl Notices {
                     spent = self.worlds.current().quotas.ledger().watch();
                 },
                 () = self.outdated.notified() => {}
+                () = changed(own.as_mut()) => {}
                 () = tokio::time::sleep(LOOKED_AT) => {
                     if self.worlds.look().quotas.is_empty() {
                         continue;
@@ -220,9 +231,21 @@ impl Notices {
                     world.shown(&view, &stream.caller).unwrap_or(view)
                 }
             };
+            match self.own(&world, stream).await {
+                Ok(None) => {}
+                Ok(Some(own)) => {
+                    stream.sees(match &stream.surface {
+                        Surface::Aggregate => Seen::of(&world, &view, Some(&own), &stream.surface),
+                        surface => Seen::of(&own.world, &own.view, None, surface),
+                    });
+                    continue;
+                }
+                // It has seen what it has seen, until more is known.
+                Err(_) => continue,
+            }
             let key = (Arc::as_ptr(&view) as usize, stream.surface.clone());
             let (_, seen) = known.entry(key).or_insert_with(|| {
-                let seen = Seen::of(&world, &view, &stream.surface);
+                let seen = Seen::of(&world, &view, None, &stream.surface);
                 (view, seen)
             });
             stream.sees(*seen);
@@ -230,6 +253,27 @@ impl Notices {
                 tokio::task::yield_now().await;
             }
         }
+    }
+
+    /// What a stream shows of its employee's own.
+    async fn own(&self, world: &Arc<World>, stream: &Subscriber) -> Result<Option<Beside>, Error> {
+        let Some(personal) = &self.personal else { return Ok(None) };
+        let about = match &stream.surface {
+            Surface::Aggregate => stream.caller.principal.employee.is_some(),
+            Surface::Upstream(name) => name.is_key(),
+        };
+        if !about {
+            return Ok(None);
+        }
+        let own = match personal.of(&stream.caller, world) {
+            Own::Nothing => None,
+            Own::There(own) => Some(own),
+            Own::Loading(loading) => loading.await?,
+        };
+        let Some(own) = own else { return Ok(None) };
+        let Some(view) = own.view_by_now(&stream.caller) else { return Ok(None) };
+        let view = own.shown(&view, &stream.caller).unwrap_or(view);
+        Ok(Some(Beside { world: own, view }))
     }
 
     /// Ends every stream in good order, and each that is opened from now on: whoever listens
@@ -241,6 +285,16 @@ impl Notices {
             stream.end();
         }
     }
+}
+
+/// The next change of what employees have of their own; never, where nobody can have anything.
+async fn changed(own: Option<&mut watch::Receiver<u64>>) {
+    if let Some(own) = own
+        && own.changed().await.is_ok()
+    {
+        return;
+    }
+    std::future::pending().await
 }
 
 impl Drop for Seat {

@@ -7,7 +7,7 @@ use std::{
     sync::LazyLock,
 };
 
-use super::super::stage::{World, publishes_key};
+use super::super::stage::{Beside, World, publishes_key};
 use crate::{
     mcp::Family,
     model::call::Surface,
@@ -26,11 +26,29 @@ pub struct Seen {
 static KEY: LazyLock<RandomState> = LazyLock::new(RandomState::new);
 
 impl Seen {
-    pub fn of(world: &World, view: &View, surface: &Surface) -> Self {
+    /// Of a surface, and of what an employee has of his own on it.
+    pub fn of(world: &World, view: &View, beside: Option<&Beside>, surface: &Surface) -> Self {
+        let seen = Self::alone(world, view, surface);
+        match beside {
+            None => seen,
+            Some(own) => seen.and(Self::alone(&own.world, &own.view, surface)),
+        }
+    }
+
+    fn alone(world: &World, view: &View, surface: &Surface) -> Self {
         Self {
             tools: tools(world, view, surface),
             prompts: items(world, view, surface, &[Family::Prompts]),
             resources: items(world, view, surface, &[Family::Resources, Family::Templates]),
+        }
+    }
+
+    fn and(self, other: Self) -> Self {
+        let both = |one: u64, other: u64| KEY.hash_one((one, other));
+        Self {
+            tools: both(self.tools, other.tools),
+            prompts: both(self.prompts, other.prompts),
+            resources: both(self.resources, other.resources),
         }
     }
 }

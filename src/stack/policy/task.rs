@@ -72,7 +72,7 @@ pub(super) fn decide(
 
 impl Opener {
     /// The tool whose call became the task, if this caller may know of it on this surface.
-    fn tool_of(&self, call: &Call, id: &str, world: &World) -> Option<Arc<Tool>> {
+    pub fn tool_of(&self, call: &Call, id: &str, world: &World) -> Option<Arc<Tool>> {
         let task = self.ids.open(Owner::of(&call.caller), id, self.clock.now_ms()).ok()?;
         let tool = world.task_tool(&task.tool)?;
         call.surface.shows(&tool.upstream).then(|| tool.clone())

@@ -18,7 +18,7 @@ use crate::{
     json,
     mcp::{Family, Served, Version, meta, rpc},
     model::{call::Surface, exchange::NorthDialect, trace::to_hex},
-    policy::ItemIndex,
+    policy::{ItemIndex, View},
     registry::{Catalog, Listing, with_key_argument},
 };
 
@@ -82,18 +82,26 @@ pub(super) fn declared(catalog: &Catalog, surface: &Surface, dialect: NorthDiale
     served
 }
 
+/// The same, with what an employee's own servers declare.
+fn declared_to(permitted: &Permitted) -> Served {
+    let Permitted { call, world, beside, .. } = permitted;
+    let own = beside.as_ref().map_or(Served::NONE, |beside| {
+        // Nobody follows what happens to their resources.
+        declared(&beside.world.catalog, &call.surface, call.dialect).without(Served::SUBSCRIBE)
+    });
+    declared(&world.catalog, &call.surface, call.dialect) | own
+}
+
 /// The answer to `initialize`.
 pub(super) fn initialize(permitted: &Permitted, version: Version) -> Bytes {
-    let (catalog, surface) = (&permitted.world.catalog, &permitted.call.surface);
-    let served = declared(catalog, surface, permitted.call.dialect);
+    let served = declared_to(permitted);
     let instructions = instructions(permitted);
     streamable_http_session::initialize_result(version, served, instructions).into()
 }
 
 /// The answer to `server/discover`.
 pub(super) fn discover(permitted: &Permitted) -> Bytes {
-    let (catalog, surface) = (&permitted.world.catalog, &permitted.call.surface);
-    let served = declared(catalog, surface, permitted.call.dialect);
+    let served = declared_to(permitted);
     let instructions = instructions(permitted);
     streamable_http::discover_result(served, instructions, DISCOVER_TTL_MS).into()
 }
@@ -115,9 +123,8 @@ impl Lists {
         family: Family,
         cursor: Option<&str>,
     ) -> Result<Bytes, Error> {
-        let Permitted { call, permit, world, .. } = permitted;
-        let declared = declared(&world.catalog, &call.surface, call.dialect);
-        if !declared.contains(family.capability()) {
+        let call = &permitted.call;
+        if !declared_to(permitted).contains(family.capability()) {
             return Err(streamable_http::unserved(family.list_method().as_str()));
         }
         let list = List::of(&call.caller, &call.surface, family);
@@ -126,17 +133,28 @@ impl Lists {
             Some(cursor) => {
                 let place = self.cursors.open(list, cursor, self.clock.now_ms());
                 let place = place.map_err(|_| bad_cursor())?;
-                after(&world.catalog, &call.surface, family, &place)
+                go_on(permitted, family, &place)
             }
         };
-        let key = PageKey { surface: call.surface.clone(), dialect: call.dialect, family, from };
-        let page =
-            world.listing(permit.view(), key, || render(permitted, family, from, self.page_size));
+        let page = self.page(permitted, family, from);
         let Some(last) = page.last else { return Ok(page.body) };
         let cursor = self.cursors.seal(list, &last, self.clock.now_ms()).map_err(|cause| {
             Error::new(Code::Internal, "there is no cursor for the next page").with_cause(cause)
         })?;
         Ok(with_cursor(&page.body, &cursor))
+    }
+}
+
+impl Lists {
+    fn page(&self, permitted: &Permitted, family: Family, from: usize) -> Page {
+        let Permitted { call, permit, world, beside, .. } = permitted;
+        let key = PageKey { surface: call.surface.clone(), dialect: call.dialect, family, from };
+        let render = || render(permitted, family, from, self.page_size);
+        match beside {
+            None => world.listing(permit.view(), None, key, render),
+            // With the world that is made anew for either of the two.
+            Some(own) => own.world.listing(&own.view, Some(permit.view()), key, render),
+        }
     }
 }
 
@@ -161,6 +179,8 @@ fn with_cursor(page: &Bytes, cursor: &str) -> Bytes {
 struct Entry<'a> {
     index: usize,
     upstream: &'a str,
+    /// On the surface.
+    name: &'a str,
     qualified: &'a str,
     published: &'a Bytes,
 }
@@ -175,6 +195,7 @@ fn entries<'a>(
         return Box::new(catalog.on(surface).map(|tool| Entry {
             index: tool.index,
             upstream: tool.upstream.as_str(),
+            name: tool.name_on(surface),
             qualified: &tool.qualified,
             published: tool.published(surface),
         }));
@@ -182,6 +203,7 @@ fn entries<'a>(
     Box::new(catalog.items_on(surface, family).map(|item| Entry {
         index: item.index,
         upstream: item.upstream.as_str(),
+        name: item.name_on(surface),
         qualified: &item.qualified,
         published: item.published(surface),
     }))
@@ -223,18 +245,68 @@ fn following(catalog: &Catalog, surface: &Surface, family: Family, upstream: &st
         .map_or(usize::MAX, |entry| entry.index)
 }
 
+/// The same, where an employee's own things follow on everybody's: their places are counted on.
+fn go_on(permitted: &Permitted, family: Family, at: &str) -> usize {
+    let Permitted { call, world, beside, .. } = permitted;
+    let Some(own) = beside else { return after(&world.catalog, &call.surface, family, at) };
+    let upstream = at.split_once('\n').map_or("", |(upstream, _)| upstream);
+    let mut known = own.world.catalog.listings(&call.surface);
+    match known.any(|(name, _)| name.as_str() == upstream) {
+        true => {
+            let at = after(&own.world.catalog, &call.surface, family, at);
+            at.saturating_add(places(&world.catalog))
+        }
+        false => after(&world.catalog, &call.surface, family, at).min(places(&world.catalog)),
+    }
+}
+
+fn places(catalog: &Catalog) -> usize {
+    catalog.tools().len() + catalog.items().len()
+}
+
 // === Rendering ===
 
+/// Something that is listed, and the world and view that it is seen in.
+struct Shown<'a> {
+    entry: Entry<'a>,
+    world: &'a World,
+    view: &'a View,
+    /// Its place among all that is listed.
+    at: usize,
+}
+
+/// What a list shows: everybody's, then the employee's own, but for what would have a name twice.
+fn shown(permitted: &Permitted, family: Family) -> impl Iterator<Item = Shown<'_>> {
+    let Permitted { call, permit, world, beside, .. } = permitted;
+    let base = entries(&world.catalog, &call.surface, family).map(|entry| {
+        let at = entry.index;
+        Shown { entry, world, view: permit.view(), at }
+    });
+    let own = beside.iter().flat_map(move |own| {
+        let new = entries(&own.world.catalog, &call.surface, family)
+            .filter(move |entry| !has(&world.catalog, &call.surface, family, entry.name));
+        new.map(move |entry| {
+            let at = entry.index + places(&world.catalog);
+            Shown { entry, world: &own.world, view: &own.view, at }
+        })
+    });
+    base.chain(own).filter(|shown| shown.view.visible().contains(shown.entry.index))
+}
+
+fn has(catalog: &Catalog, surface: &Surface, family: Family, name: &str) -> bool {
+    match family {
+        Family::Tools => catalog.resolve(surface, name).is_some(),
+        _ => catalog.item(surface, family, name).is_some(),
+    }
+}
+
 fn render(permitted: &Permitted, family: Family, from: usize, page_size: usize) -> Page {
-    let Permitted { call, permit, world, .. } = permitted;
-    let view = permit.view();
-    let seen = view.visible();
-    let mut visible = entries(&world.catalog, &call.surface, family)
-        .filter(|entry| entry.index >= from && seen.contains(entry.index));
+    let Permitted { call, .. } = permitted;
+    let mut visible = shown(permitted, family).filter(|shown| shown.at >= from);
     let page: Vec<_> = visible.by_ref().take(page_size).collect();
     let more = visible.next().is_some();
-    let last = page.last().filter(|_| more).map(place);
-    let size: usize = page.iter().map(|entry| entry.published.len() + 1).sum();
+    let last = page.last().filter(|_| more).map(|shown| place(&shown.entry));
+    let size: usize = page.iter().map(|shown| shown.entry.published.len() + 1).sum();
     let mut out = Vec::with_capacity(size + 256);
     out.push(b'{');
     if call.dialect == NorthDialect::Modern {
@@ -243,40 +315,38 @@ fn render(permitted: &Permitted, family: Family, from: usize, page_size: usize) 
     out.push(b'"');
     out.extend_from_slice(family.member().as_bytes());
     out.extend_from_slice(b"\":[");
-    for (number, entry) in page.into_iter().enumerate() {
+    for (number, shown) in page.into_iter().enumerate() {
         if number > 0 {
             out.push(b',');
         }
-        out.extend_from_slice(&published(permitted, family, &entry));
+        out.extend_from_slice(&published(&shown, family, call.dialect));
     }
     out.push(b']');
-    finish(&mut out, world, &call.surface, call.dialect, family);
+    finish(&mut out, permitted, family);
     Page { body: out.into(), last }
 }
 
-/// An entry as this view is to see it.
-fn published(permitted: &Permitted, family: Family, entry: &Entry<'_>) -> Bytes {
-    let Permitted { permit, world, .. } = permitted;
+/// An entry as its view is to see it.
+fn published(shown: &Shown<'_>, family: Family, dialect: NorthDialect) -> Bytes {
+    let Shown { entry, world, view, .. } = shown;
     if family == Family::Tools
         && let Some(tool) = world.catalog.tools().get(entry.index)
-        && let Some(policy) = permit.view().item(ItemIndex::new(entry.index))
+        && let Some(policy) = view.item(ItemIndex::new(entry.index))
         && publishes_key(tool, policy)
     {
         let published = with_key_argument(entry.published);
-        return downgrade::definition(family, &published, permitted.call.dialect);
+        return downgrade::definition(family, &published, dialect);
     }
-    downgrade::definition(family, entry.published, permitted.call.dialect)
+    downgrade::definition(family, entry.published, dialect)
 }
 
 /// The members after the list.
-fn finish(
-    out: &mut Vec<u8>,
-    world: &World,
-    surface: &Surface,
-    dialect: NorthDialect,
-    family: Family,
-) {
-    let unavailable = unavailable(&world.catalog, surface, family);
+fn finish(out: &mut Vec<u8>, permitted: &Permitted, family: Family) {
+    let Permitted { call, world, beside, .. } = permitted;
+    let own = beside.iter().map(|own| &*own.world.catalog);
+    let catalogs = [&*world.catalog].into_iter().chain(own);
+    let unavailable = unavailable(catalogs, &call.surface, family);
+    let dialect = call.dialect;
     if dialect == NorthDialect::Modern {
         // What is missing may be there at any moment.
         let ttl = if unavailable.is_some() { 0 } else { LIST_TTL_MS };
@@ -298,9 +368,13 @@ fn finish(
 }
 
 /// The member of `_meta` that tells which upstreams are missing from a list, and why.
-fn unavailable(catalog: &Catalog, surface: &Surface, family: Family) -> Option<Vec<u8>> {
+fn unavailable<'a>(
+    catalogs: impl Iterator<Item = &'a Catalog>,
+    surface: &'a Surface,
+    family: Family,
+) -> Option<Vec<u8>> {
     let mut out = Vec::new();
-    for (name, listing) in catalog.listings_of(surface, family) {
+    for (name, listing) in catalogs.flat_map(|catalog| catalog.listings_of(surface, family)) {
         let reason = match listing {
             Listing::Listed => continue,
             Listing::Pending => "it has not answered yet",

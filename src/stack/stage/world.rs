@@ -49,8 +49,8 @@ pub struct World {
     pub board: Board,
     /// The number of the policies: each that was applied in this process has one of its own.
     policies: u64,
-    /// Rendered listings. A view is part of the key by its address, and kept alive by the entry.
-    lists: Cache<(usize, PageKey), (Arc<View>, Page)>,
+    /// Rendered listings. Views are part of the key by their addresses, and kept alive by the entry.
+    lists: Cache<(usize, usize, PageKey), (Arc<View>, Option<Arc<View>>, Page)>,
     /// Views without what quotas stop: by the view's address, which the entry keeps alive.
     narrowed: Cache<(usize, BitSet), (Arc<View>, Arc<View>)>,
 }
@@ -97,7 +97,7 @@ const NARROWED: u64 = 1_024;
 impl World {
     /// A world of these servers, in the order in which the catalog counts them.
     pub fn new(catalog: Arc<Catalog>, upstreams: Upstreams, rules: Arc<policy::Set>) -> Self {
-        let weight = |_: &(usize, PageKey), (_, page): &(Arc<View>, Page)| {
+        let weight = |_: &_, (_, _, page): &(Arc<View>, Option<Arc<View>>, Page)| {
             u32::try_from(page.body.len()).unwrap_or(u32::MAX)
         };
         let lists = Cache::builder().max_capacity(LISTS_BYTES).weigher(weight).build();
@@ -268,14 +268,22 @@ impl World {
         view.decide(item).kind == DecisionKind::Allow && caller.missing_scope(risk).is_none()
     }
 
-    /// The rendered page of a view, rendered at most once while it is kept.
-    pub fn listing(&self, view: &Arc<View>, key: PageKey, render: impl FnOnce() -> Page) -> Page {
-        let key = (Arc::as_ptr(view) as usize, key);
+    /// The rendered page of a view, and of one of another world that is listed with it, rendered at
+    /// most once while it is kept.
+    pub fn listing(
+        &self,
+        view: &Arc<View>,
+        other: Option<&Arc<View>>,
+        key: PageKey,
+        render: impl FnOnce() -> Page,
+    ) -> Page {
+        let place = |view: &Arc<View>| Arc::as_ptr(view) as usize;
+        let key = (place(view), other.map_or(0, place), key);
         if let Some(kept) = self.lists.get(&key) {
-            return kept.1;
+            return kept.2;
         }
         let rendered = render();
-        self.lists.insert(key, (view.clone(), rendered.clone()));
+        self.lists.insert(key, (view.clone(), other.cloned(), rendered.clone()));
         rendered
     }
 }

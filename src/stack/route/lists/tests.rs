@@ -89,7 +89,7 @@ fn what_is_missing_is_named_and_told_why() {
     let aggregate = Surface::Aggregate;
     let told = |upstreams: &[Known]| {
         let catalog = Catalog::build(Names::Always, upstreams);
-        unavailable(&catalog, &aggregate, Family::Prompts)
+        unavailable([&catalog].into_iter(), &aggregate, Family::Prompts)
             .map(|member| String::from_utf8(member).unwrap())
     };
     assert_eq!(told(&upstreams), None);
