@@ -95,7 +95,7 @@ impl House {
     fn open(&self, caller: &Caller, surface: Surface) -> Result<ReplyStream, Full> {
         let seat = self.notices.seat(Holder::of(caller))?;
         let world = self.notices.worlds.current();
-        let seen = Seen::of(&world, &world.view_of(caller), &surface);
+        let seen = Seen::of(&world, &world.view_of(caller), None, &surface);
         let wanted = Wanted { tools: true, ..Wanted::default() };
         let subscriber = Arc::new(Subscriber::new(caller.clone(), surface, wanted, seen));
         Ok(self.notices.open(seat, subscriber, Vec::new(), &world))
@@ -284,7 +284,7 @@ async fn a_change_while_a_stream_opens_is_not_missed() {
     let admin = caller("E1", "admin");
     let seat = house.notices.seat(Holder::of(&admin)).unwrap();
     let before = house.notices.worlds.current();
-    let seen = Seen::of(&before, &before.view_of(&admin), &Surface::Aggregate);
+    let seen = Seen::of(&before, &before.view_of(&admin), None, &Surface::Aggregate);
     let wanted = Wanted { tools: true, ..Wanted::default() };
     let subscriber = Arc::new(Subscriber::new(admin, Surface::Aggregate, wanted, seen));
     house.lists("a", &["open"]);

@@ -77,7 +77,8 @@ fn a_place_of_any_length_fits_a_cursor() {
         let qualified = "q".repeat(length);
         let published = Bytes::new();
         let upstream = &*"u".repeat(31);
-        let entry = Entry { index: 0, upstream, qualified: &qualified, published: &published };
+        let entry =
+            Entry { index: 0, upstream, name: "", qualified: &qualified, published: &published };
         let cursor = cursors.seal(list, &place(&entry), 0).unwrap();
         assert_eq!(cursors.open(list, &cursor, 1).as_deref(), Ok(&*place(&entry)));
     }
