@@ -307,7 +307,9 @@ impl Cluster {
         self.looked_up.store(self.now().max(1), Ordering::Relaxed);
     }
 
-    fn tell(&self, problem: &Unknown) {
+    /// The directory has told of what may not be dialled.
+    fn tell(&self, unknown: &Unknown) {
+        let Unknown::Failed(problem) = unknown else { return };
         let upstream = &self.config.name;
         tracing::warn!(%upstream, %problem, "The names of an upstream cannot be resolved.");
     }

@@ -209,6 +209,12 @@ impl Connector {
         self.pools.lock().get(&peer).map_or(0, |pool| pool.idle.len())
     }
 
+    /// Addresses that connections are kept to.
+    #[cfg(test)]
+    pub fn pools(&self) -> usize {
+        self.pools.lock().len()
+    }
+
     /// Drops what is too old or was closed by the other side, and the pools of peers that are
     /// gone.
     fn sweep(&self) {

@@ -157,12 +157,13 @@ impl Guard {
     /// Asks the resolver, once.
     pub(super) async fn look_up(&self, endpoint: &Endpoint) -> io::Result<Vec<SocketAddr>> {
         let port = endpoint.port();
-        let looking = self.egress.resolver.resolve(endpoint.host().clone(), port);
+        let resolve = || self.egress.resolver.resolve(endpoint.host().clone(), port);
         let mut found = match self.target {
-            Target::Written => looking.await?,
+            Target::Written => resolve().await?,
             Target::Public => {
                 let permit = self.egress.lookups.clone().acquire_owned().await;
                 let permit = permit.map_err(io::Error::other)?;
+                let looking = resolve();
                 // The look-up's thread goes on when nobody waits for it any more, so the permit
                 // goes with it.
                 #[allow(clippy::disallowed_methods, reason = "it ends with the look-up")]

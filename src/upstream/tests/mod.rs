@@ -3,6 +3,7 @@
 #![allow(clippy::disallowed_methods, reason = "servers of a test end with its runtime")]
 
 mod answers;
+mod guarded;
 mod peers;
 mod tls;
 mod wire;
