@@ -62,8 +62,8 @@ use hangu::{
     },
     telemetry::{self, Metrics, Telemetry},
     upstream::{
-        Breaker, BreakerConfig, Cluster, ClusterConfig, Endpoint, Outgoing, Retries, RetryConfig,
-        Transport, Trust,
+        Breaker, BreakerConfig, Cluster, ClusterConfig, Egress, EgressConfig, Endpoint, Guard,
+        Outgoing, Retries, RetryConfig, Transport, Trust,
     },
 };
 
@@ -153,9 +153,10 @@ fn world(clock: &UpstreamName, upstreams: Upstreams) -> Outcome<World> {
 fn upstreams(clock: &UpstreamName) -> Outcome<Upstreams> {
     // Every upstream has an address; the terminal service decides that nothing dials this one.
     let address = Endpoint::parse("http://127.0.0.1:9/")?;
+    let guard = Guard::written(&Egress::new(EgressConfig::default()));
     let cluster = ClusterConfig {
         suffixes: &["/tools/call"],
-        ..ClusterConfig::new(clock.shared(), vec![address])
+        ..ClusterConfig::new(clock.shared(), vec![address], guard)
     };
     let upstream = Upstream {
         name: clock.clone(),

@@ -52,7 +52,7 @@ use crate::{
     },
     store::{self, Store},
     telemetry::{self, Metrics, Telemetry},
-    upstream::{Transport, Trust},
+    upstream::{Egress, Transport, Trust},
 };
 
 /// How deep a request's JSON may nest.
@@ -81,7 +81,8 @@ pub(super) fn app(
         kept(&config, &source, &clock)?;
     let transport = Transport::new(Trust::System);
     let channels = Channels::new(transport.clone());
-    let upstreams = reach::upstreams(&config, &transport, &channels, &metrics)?;
+    let egress = Egress::resolving(config.egress.clone(), options.resolver.clone());
+    let upstreams = reach::upstreams(&config, &transport, &egress, &channels, &metrics)?;
     let names = upstreams.iter().map(|upstream| upstream.name.clone());
     let registry = Arc::new(Registry::naming(config.names, names));
     for tool in registry.restore(approved) {
@@ -91,7 +92,7 @@ pub(super) fn app(
     let governed = Governed::new(registry.clone(), servers, policies, own_limits, ledger);
     let governed = Arc::new(governed.map_err(limits)?);
     let worlds = governed.worlds.clone();
-    let told = webhook::webhook(&config, &transport, &metrics, &clock)?;
+    let told = webhook::webhook(&config, &transport, &egress, &metrics, &clock)?;
     let (outbox, courier) = told.unzip();
     let approvals = Approvals::new(approvals, clock.clone())
         .with_bounds(approval::Bounds {
@@ -121,7 +122,7 @@ pub(super) fn app(
         max_open: config.questions.max_open,
         max_open_each: config.questions.max_open_each,
     };
-    let (issuers, fetchers) = super::jwks::issuers(&config, &transport)?;
+    let (issuers, fetchers) = super::jwks::issuers(&config, &transport, &egress)?;
     let engines = Engines {
         challenges: Arc::new(Challenges {
             tokens: !config.issuers.is_empty(),

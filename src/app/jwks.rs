@@ -16,7 +16,10 @@ use crate::{
     clock::Clock,
     config::{self, Config, IssuerTenant},
     identity::token::{self, ClaimPath, Issuer, Issuers, KeySet, TenantSource},
-    upstream::{Cluster, ClusterConfig, Destination, Endpoint, Outgoing, Transport, Upstreams},
+    upstream::{
+        Cluster, ClusterConfig, Destination, Egress, Endpoint, Guard, Outgoing, Transport,
+        Upstreams,
+    },
 };
 
 /// The most that a set of keys may hold.
@@ -102,6 +105,7 @@ impl Fetcher {
 pub(super) fn issuers(
     config: &Config,
     transport: &Transport,
+    egress: &Arc<Egress>,
 ) -> Result<(Issuers, Vec<Fetcher>), StartError> {
     let mut issuers = Vec::with_capacity(config.issuers.len());
     let mut clusters = Vec::with_capacity(config.issuers.len());
@@ -111,7 +115,7 @@ pub(super) fn issuers(
         let cluster = ClusterConfig {
             // Keys come from where they were said to be, or not at all.
             redirects: false,
-            ..ClusterConfig::new(issuer.name.as_str(), vec![endpoint])
+            ..ClusterConfig::new(issuer.name.as_str(), vec![endpoint], Guard::written(egress))
         };
         clusters.push(Cluster::new(cluster, transport).map_err(failed)?);
         issuers.push(token::Issuer {

@@ -33,7 +33,7 @@ use crate::{
     policy::Policies,
     stack::{Engines, trace::TraceLayer},
     store::Store,
-    upstream::Transport,
+    upstream::{Resolve, SystemResolver, Transport},
 };
 
 pub use kept::Kept;
@@ -68,6 +68,8 @@ pub struct Options {
     /// Where the configuration names no keyring: replicas with the same secret open each other's
     /// sessions and agree on keyed digests; without one this process makes up its own.
     pub secret: Option<[u8; 32]>,
+    /// What names of servers stand for.
+    pub resolver: Arc<dyn Resolve>,
 }
 
 impl Default for Options {
@@ -75,7 +77,11 @@ impl Default for Options {
         let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
         let host = host.trim();
         let host = if host.is_empty() { "hangu" } else { host };
-        Self { instance: format!("{host}-{}", std::process::id()), secret: None }
+        Self {
+            instance: format!("{host}-{}", std::process::id()),
+            secret: None,
+            resolver: Arc::new(SystemResolver),
+        }
     }
 }
 

@@ -11,7 +11,9 @@ use crate::{
     model::{server::DialectKind, server_key::server_key},
     stack::stage::{Upstream, Upstreams},
     telemetry::Metrics,
-    upstream::{Breaker, Cluster, ClusterConfig, Endpoint, Reach, Retries, Transport},
+    upstream::{
+        Breaker, Cluster, ClusterConfig, Egress, Endpoint, Guard, Reach, Retries, Transport,
+    },
 };
 
 /// What a process has of the gateway's own environment.
@@ -20,13 +22,14 @@ const INHERITED: [&str; 3] = ["PATH", "HOME", "LANG"];
 pub(super) fn upstreams(
     config: &Config,
     transport: &Transport,
+    egress: &Arc<Egress>,
     channels: &Arc<Channels>,
     metrics: &Arc<Metrics>,
 ) -> Result<Upstreams, StartError> {
     let build = |upstream: &config::Upstream| {
         let reach = match &upstream.process {
             Some(process) => Reach::by(processes(upstream, process, channels)),
-            None => over_http(upstream, transport, channels)?,
+            None => over_http(upstream, transport, egress, channels)?,
         };
         Ok(Arc::new(Upstream {
             name: upstream.name.clone(),
@@ -74,6 +77,7 @@ fn key(upstream: &config::Upstream) -> Arc<str> {
 fn over_http(
     upstream: &config::Upstream,
     transport: &Transport,
+    egress: &Arc<Egress>,
     channels: &Arc<Channels>,
 ) -> Result<Reach, StartError> {
     let failed = |source| StartError::Upstream { name: upstream.name.to_string(), source };
@@ -91,6 +95,7 @@ fn over_http(
         ..ClusterConfig::new(
             upstream.name.shared(),
             endpoints.map_err(|error| failed(error.into()))?,
+            Guard::written(egress),
         )
     };
     let cluster = Cluster::new(cluster, transport).map_err(failed)?;

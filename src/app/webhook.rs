@@ -34,7 +34,10 @@ use crate::{
     config,
     edge::{Phase, Shutdown},
     telemetry::{Metrics, NoticeResult},
-    upstream::{Cluster, ClusterConfig, Destination, Endpoint, Outgoing, Transport, Upstreams},
+    upstream::{
+        Cluster, ClusterConfig, Destination, Egress, Endpoint, Guard, Outgoing, Transport,
+        Upstreams,
+    },
 };
 
 /// Attempts at once, whatever waits.
@@ -109,6 +112,7 @@ enum Trouble {
 pub(super) fn webhook(
     config: &config::Config,
     transport: &Transport,
+    egress: &Arc<Egress>,
     metrics: &Arc<Metrics>,
     clock: &Clock,
 ) -> Result<Option<(Outbox, Courier)>, StartError> {
@@ -119,7 +123,7 @@ pub(super) fn webhook(
         // A notice goes where it was said to go, or nowhere.
         redirects: false,
         connect_timeout: webhook.timeout,
-        ..ClusterConfig::new("approvals.webhook", vec![endpoint])
+        ..ClusterConfig::new("approvals.webhook", vec![endpoint], Guard::written(egress))
     };
     // Whether it can be made at all shows at the start.
     Cluster::new(way.clone(), transport).map_err(failed)?;

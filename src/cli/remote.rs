@@ -18,8 +18,8 @@ use crate::{
     fault::escape,
     mcp::header as own,
     upstream::{
-        Cluster, ClusterConfig, Destination, Endpoint, Failure, Outgoing, Transport, Trust,
-        Upstreams,
+        Cluster, ClusterConfig, Destination, Egress, EgressConfig, Endpoint, Failure, Guard,
+        Outgoing, Transport, Trust, Upstreams,
     },
 };
 
@@ -145,10 +145,11 @@ impl Gateway {
             .map_err(|error| environment(error.to_string()))?;
         runtime.block_on(async {
             let transport = Transport::new(Trust::System);
+            let egress = Egress::new(EgressConfig::default());
             let config = ClusterConfig {
                 redirects: false,
                 connect_timeout: self.timeout,
-                ..ClusterConfig::new("gateway", vec![endpoint])
+                ..ClusterConfig::new("gateway", vec![endpoint], Guard::written(&egress))
             };
             let cluster =
                 Cluster::new(config, &transport).map_err(|error| environment(error.to_string()))?;

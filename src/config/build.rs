@@ -9,7 +9,7 @@ use std::{
 
 use super::{
     Audit, Config, Drain, Edge, Errors, Idempotency, Lists, Questions, Sessions, Streams,
-    Telemetry, Tls, ToolsCallErrors, Trace, TraceTrust, admin, approvals, callers, issuers,
+    Telemetry, Tls, ToolsCallErrors, Trace, TraceTrust, admin, approvals, callers, egress, issuers,
     keyring,
     raw::{RawConfig, RawEdge, RawIdempotency, RawLists, RawQuestions, RawStreams, RawTls},
     secret::Vault,
@@ -83,6 +83,7 @@ pub(super) fn build(raw: RawConfig, folder: &Path, env: Env<'_>, faults: &mut Fa
         questions: build_questions(raw.questions, faults),
         store: store::build(raw.store, vault, faults),
         approvals: approvals::build(raw.approvals, vault, faults),
+        egress: egress::build(raw.egress, faults),
         keyring: keyring::build(raw.keyring, folder, true, faults),
     }
 }

@@ -7,6 +7,7 @@ mod admin;
 mod approvals;
 mod build;
 mod callers;
+mod egress;
 mod failing;
 mod issuers;
 mod keyring;
@@ -32,16 +33,16 @@ use crate::{
         caller::{CallerId, EmployeeId, Roles, TenantId},
         server::{DialectKind, Risk, UpstreamName},
     },
-    upstream::{BreakerConfig, RetryConfig},
+    upstream::{BreakerConfig, EgressConfig, RetryConfig},
 };
 
-pub use crate::registry::Names;
+pub use crate::{model::network::Network, registry::Names};
 
 pub use crate::model::sensitive::is_sensitive;
 pub use crate::model::template::{HeaderSource, HeaderTemplate, Part, TemplateFault};
 pub use keyring::Keyring;
 pub use load::{Loaded, Places, process_env};
-pub use net::{Network, Origin};
+pub use net::Origin;
 pub use raw::{AdminRole, Algorithm};
 pub use store::Store;
 
@@ -81,6 +82,8 @@ pub struct Config {
     pub lists: Lists,
     pub store: Store,
     pub approvals: Approvals,
+    /// What may be dialled beside what this file names.
+    pub egress: EgressConfig,
     /// `None`: keys live in memory.
     pub keyring: Option<Keyring>,
 }

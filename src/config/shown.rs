@@ -71,6 +71,10 @@ impl Config {
             "edge": edge(self),
             "idempotency": idempotency(self),
             "questions": questions(self),
+            "egress": {
+                "allow": texts(&mut self.egress.allow.iter().map(ToString::to_string)),
+                "ports": texts(&mut self.egress.ports.0.iter().map(ToString::to_string)),
+            },
         })
     }
 }

@@ -70,6 +70,8 @@ codes! {
     NoPolicies = "C104",
     /// A token that was not meant for an upstream is passed to it.
     ForwardedToken = "C105",
+    /// An entry that lets nearly every address be dialled.
+    WideEgress = "C106",
 
     UnknownKind = "P001",
     BadGlob = "P002",

@@ -6,6 +6,7 @@ pub mod caller;
 pub mod exchange;
 pub mod ids;
 pub mod keys;
+pub mod network;
 pub mod quota;
 pub mod reply;
 pub mod sensitive;

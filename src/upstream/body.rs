@@ -14,9 +14,10 @@ use http_body::{Body as HttpBody, Frame, SizeHint};
 use hyper::body::Incoming;
 
 use super::{
-    cluster::{Cluster, Peer},
+    cluster::Cluster,
     connector::{Connector, H1},
     decode::Decoder,
+    directory::Peer,
     endpoint::Endpoint,
     failure::Scene,
     reach::Place,
@@ -128,7 +129,7 @@ impl UpstreamBody {
             std::mem::replace(&mut self.source, Source::Done)
             && let Some((cluster, peer)) = &self.from
         {
-            home.give_back(cluster, peer.id, connection);
+            home.give_back(cluster, peer, connection);
         }
     }
 

@@ -1,39 +1,35 @@
-//! One upstream's endpoints: which addresses they have, and which of them takes the next call.
+//! One upstream's addresses, and which of them takes the next call.
 //!
-//! pingora balances and keeps the results of the health checks (`health.rs` runs them). A
-//! cluster is shared by all cores; what it does for a call takes no lock.
+//! What addresses there are is `directory.rs`'s to say. Where somebody watches the cluster, pingora
+//! balances and keeps the results of the health checks (`health.rs` runs them); where nobody does,
+//! calls take turns and find out for themselves. A cluster is shared by all cores; what it does
+//! for a call takes no lock.
 
 use std::{
-    collections::{BTreeSet, HashMap},
-    net::SocketAddr,
     sync::{
         Arc,
-        atomic::{AtomicU64, Ordering},
+        atomic::{AtomicU64, AtomicUsize, Ordering},
     },
     time::Duration,
 };
 
-use arc_swap::ArcSwap;
-use async_trait::async_trait;
 use futures_util::FutureExt;
 use parking_lot::Mutex;
-use pingora::{
-    protocols::{ALPN, l4::socket::SocketAddr as PingoraAddr},
-    upstreams::peer::HttpPeer,
-};
-use pingora_load_balancing::{
-    Backend, Backends, Extensions, LoadBalancer, discovery::ServiceDiscovery, selection::RoundRobin,
-};
-use smallvec::SmallVec;
+use pingora_load_balancing::{Backend, Backends, LoadBalancer, selection::RoundRobin};
 use tokio::time::{Instant, timeout};
 
 use super::{
+    directory::{Directory, Discovery, Peer, Unknown},
+    egress::Guard,
     endpoint::{Endpoint, EndpointError},
     failure::Scene,
     health::TcpCheck,
     transport::Transport,
 };
 use crate::error::Error;
+
+/// How long what came of a look-up that brought nothing is answered again, where calls look up.
+const UNKNOWN_FOR: Duration = Duration::from_secs(1);
 
 /// How one upstream is reached.
 #[derive(Debug, Clone)]
@@ -63,10 +59,16 @@ pub struct ClusterConfig {
     pub ejection: Duration,
     /// Follow one 307 or 308 within the same origin. Default yes.
     pub redirects: bool,
+    /// Which of the endpoints' addresses may be dialled.
+    pub guard: Guard,
+    /// Nobody watches it: names are looked up by the calls that find them unknown or old, and a
+    /// dead address is found by the call that meets it. It has no task, and what it had goes with
+    /// it. For servers of which there may be thousands. Default no.
+    pub on_demand: bool,
 }
 
 impl ClusterConfig {
-    pub fn new(name: impl Into<Arc<str>>, endpoints: Vec<Endpoint>) -> Self {
+    pub fn new(name: impl Into<Arc<str>>, endpoints: Vec<Endpoint>, guard: Guard) -> Self {
         Self {
             name: name.into(),
             endpoints,
@@ -80,6 +82,8 @@ impl ClusterConfig {
             resolve_interval: Duration::from_secs(30),
             ejection: Duration::from_secs(5),
             redirects: true,
+            guard,
+            on_demand: false,
         }
     }
 }
@@ -95,32 +99,21 @@ pub enum ClusterError {
     Roots(String),
 }
 
-/// One address of one endpoint.
-pub(super) struct Peer {
-    /// Keys the pools: two peers with an address in common share no connection, since their
-    /// upstreams may not trust the same certificates.
-    pub id: u64,
-    pub endpoint: Arc<Endpoint>,
-    pub dial: HttpPeer,
-    /// Milliseconds since `Cluster::born` until which the address is passed over; 0: it is not.
-    ejected_until: AtomicU64,
-}
-
 /// An upstream, as every core sees it.
 pub struct Cluster {
     config: ClusterConfig,
     born: Instant,
-    balancer: LoadBalancer<RoundRobin>,
     directory: Arc<Directory>,
+    /// None where nobody watches.
+    balancer: Option<LoadBalancer<RoundRobin>>,
+    /// Whose turn it is, without a balancer.
+    turn: AtomicUsize,
     /// Look-ups never overlap: pingora forbids it, and one is enough.
     updating: tokio::sync::Mutex<()>,
-}
-
-/// The addresses in use; pingora asks it for them, cores read them.
-struct Directory {
-    endpoints: Vec<Arc<Endpoint>>,
-    known: Mutex<HashMap<(usize, SocketAddr), Arc<Peer>>>,
-    peers: ArcSwap<Vec<Arc<Peer>>>,
+    /// Milliseconds since `born` at which a look-up ended last; 0: none has.
+    looked_up: AtomicU64,
+    /// What came of it then, where it brought nothing.
+    unknown: Mutex<Option<Unknown>>,
 }
 
 // === impl Cluster ===
@@ -141,29 +134,21 @@ impl Cluster {
                 transport.load_tls()?;
             }
         }
-        let directory = Arc::new(Directory {
-            endpoints: config.endpoints.iter().cloned().map(Arc::new).collect(),
-            known: Mutex::default(),
-            peers: ArcSwap::default(),
-        });
-        let mut balancer =
-            LoadBalancer::from_backends(Backends::new(Box::new(Discovery(directory.clone()))));
-        balancer.set_health_check(Box::new(TcpCheck::new(
+        let directory = Arc::new(Directory::new(
             config.name.clone(),
-            transport.clone(),
-            config.health_timeout,
-        )));
-        if directory.endpoints.iter().all(|endpoint| endpoint.address().is_some()) {
-            // Nothing to look up, so this ends at once; names are looked up by the first call
-            // or the first health check, whichever comes first.
-            let _ = balancer.update().now_or_never();
-        }
+            config.endpoints.iter().cloned().map(Arc::new).collect(),
+            config.guard.clone(),
+        ));
+        let balancer = (!config.on_demand).then(|| balancer(&config, &directory, transport));
         Ok(Arc::new(Self {
             config,
             born: Instant::now(),
-            balancer,
             directory,
+            balancer,
+            turn: AtomicUsize::new(0),
             updating: tokio::sync::Mutex::new(()),
+            looked_up: AtomicU64::new(0),
+            unknown: Mutex::default(),
         }))
     }
 
@@ -177,20 +162,23 @@ impl Cluster {
 
     /// Whether a call that failed at one address can be tried at another.
     pub fn has_choice(&self) -> bool {
-        self.directory.peers.load().len() > 1
+        self.directory.peers().len() > 1
     }
 
     /// Whether some address of it took the last connection that was tried.
     pub fn healthy(&self) -> bool {
         let now = self.now();
-        self.balancer.backends().get_backend().iter().any(|backend| {
-            self.balancer.backends().ready(backend)
+        let Some(balancer) = &self.balancer else {
+            return self.directory.peers().iter().any(|peer| !peer.ejected(|| now));
+        };
+        balancer.backends().get_backend().iter().any(|backend| {
+            balancer.backends().ready(backend)
                 && backend.ext.get::<Arc<Peer>>().is_some_and(|peer| !peer.ejected(|| now))
         })
     }
 
     pub(super) fn peers(&self) -> Arc<Vec<Arc<Peer>>> {
-        self.directory.peers.load_full()
+        self.directory.peers().clone()
     }
 
     pub(super) fn scene<'a>(&'a self, endpoint: Option<&'a Arc<Endpoint>>) -> Scene<'a> {
@@ -202,70 +190,145 @@ impl Cluster {
     /// Where every address is unhealthy, one of them is tried all the same: a check can be
     /// wrong, and a refusal costs less than an outage.
     pub(super) fn pick(&self, tried: &[u64]) -> Option<Arc<Peer>> {
-        let peers = self.directory.peers.load();
+        let peers = self.directory.peers();
         if let [only] = peers.as_slice() {
             return (!tried.contains(&only.id)).then(|| only.clone());
         }
+        let good = match &self.balancer {
+            Some(balancer) => self.balanced(balancer, peers.len(), tried),
+            None => self.in_turn(&peers, tried),
+        };
+        good.or_else(|| peers.iter().find(|peer| !tried.contains(&peer.id)).cloned())
+    }
+
+    fn balanced(
+        &self,
+        balancer: &LoadBalancer<RoundRobin>,
+        peers: usize,
+        tried: &[u64],
+    ) -> Option<Arc<Peer>> {
         let fresh = |backend: &Backend| match backend.ext.get::<Arc<Peer>>() {
             Some(peer) if !tried.contains(&peer.id) => Some(peer.clone()),
             _ => None,
         };
         // Other cores turn the wheel too, so a few more turns than there are addresses.
-        let turns = peers.len() * 4 + 8;
+        let turns = peers * 4 + 8;
         let good = |backend: &Backend, ready: bool| {
             ready && fresh(backend).is_some_and(|peer| !peer.ejected(|| self.now()))
         };
-        self.balancer
-            .select_with(b"", turns, good)
-            .and_then(|backend| fresh(&backend))
-            .or_else(|| peers.iter().find(|peer| !tried.contains(&peer.id)).cloned())
+        balancer.select_with(b"", turns, good).and_then(|backend| fresh(&backend))
     }
 
-    /// Looks the names up if nothing is known of them yet.
+    fn in_turn(&self, peers: &[Arc<Peer>], tried: &[u64]) -> Option<Arc<Peer>> {
+        let first = self.turn.fetch_add(1, Ordering::Relaxed) % peers.len().max(1);
+        let (before, after) = peers.split_at(first);
+        let good = |peer: &&Arc<Peer>| !tried.contains(&peer.id) && !peer.ejected(|| self.now());
+        after.iter().chain(before).find(good).cloned()
+    }
+
+    /// Whether a call has to look the names up first, since nobody else does.
+    pub(super) fn is_stale(&self) -> bool {
+        self.balancer.is_none() && !self.is_recent(self.config.resolve_interval)
+    }
+
+    /// Whether a look-up ended within this time.
+    fn is_recent(&self, within: Duration) -> bool {
+        let at = self.looked_up.load(Ordering::Relaxed);
+        at != 0 && self.now() < at.saturating_add(to_ms(within))
+    }
+
+    /// Looks the names up if nothing is known of them yet, or what is known is old.
+    ///
+    /// # Errors
+    /// No address is known that may be dialled. What was known stays where a look-up fails, and
+    /// goes where the answer is another.
     pub(super) async fn resolve(&self) -> Result<(), Error> {
-        let resolved = async {
+        let looked_up = async {
             let _turn = self.updating.lock().await;
-            if self.directory.peers.load().is_empty() {
-                self.balancer.update().await
-            } else {
-                Ok(())
+            if !self.directory.peers().is_empty() && !self.is_stale() {
+                return Ok(());
+            }
+            if self.balancer.is_none()
+                && self.is_recent(UNKNOWN_FOR)
+                && let Some(unknown) = self.unknown.lock().clone()
+            {
+                return Err(unknown);
+            }
+            self.update().await
+        };
+        let unknown = match timeout(self.config.connect_timeout, looked_up).await {
+            Ok(Ok(())) => return Ok(()),
+            Ok(Err(unknown)) => unknown,
+            Err(late) => {
+                let unknown = Unknown::failed(late);
+                self.ended(Some(&unknown));
+                unknown
             }
         };
-        match timeout(self.config.connect_timeout, resolved).await {
-            Ok(Ok(())) => Ok(()),
-            Ok(Err(error)) => Err(self.scene(None).unresolved(error)),
-            Err(late) => Err(self.scene(None).unresolved(late)),
+        if self.directory.peers().is_empty() {
+            return Err(match unknown {
+                Unknown::Denied(denied) => self.scene(None).denied(denied),
+                Unknown::Failed(error) => self.scene(None).unresolved(error),
+            });
         }
+        self.tell(&unknown);
+        Ok(())
     }
 
     /// Looks the names up again; what was known stays when that fails.
     pub(super) async fn refresh(&self) {
         let refreshed = async {
             let _turn = self.updating.lock().await;
-            self.balancer.update().await
+            self.update().await
         };
-        let problem = match timeout(self.config.resolve_interval, refreshed).await {
-            Ok(Ok(())) => return,
-            Ok(Err(error)) => error.to_string(),
-            Err(late) => late.to_string(),
+        match timeout(self.config.resolve_interval, refreshed).await {
+            Ok(Ok(())) => {}
+            Ok(Err(unknown)) => self.tell(&unknown),
+            Err(late) => self.tell(&Unknown::failed(late)),
+        }
+    }
+
+    /// One look-up. Whoever calls it has the turn.
+    async fn update(&self) -> Result<(), Unknown> {
+        let updated = match &self.balancer {
+            Some(balancer) => match balancer.update().await {
+                // pingora has no word for an answer of which nothing may be used.
+                Ok(()) => self.directory.denied().map_or(Ok(()), |denied| Err(denied.into())),
+                Err(error) => Err(Unknown::failed(error)),
+            },
+            None => self.directory.renew().await.map(drop),
         };
+        self.ended(updated.as_ref().err());
+        updated
+    }
+
+    fn ended(&self, unknown: Option<&Unknown>) {
+        *self.unknown.lock() = unknown.cloned();
+        self.looked_up.store(self.now().max(1), Ordering::Relaxed);
+    }
+
+    /// The directory has told of what may not be dialled.
+    fn tell(&self, unknown: &Unknown) {
+        let Unknown::Failed(problem) = unknown else { return };
         let upstream = &self.config.name;
         tracing::warn!(%upstream, %problem, "The names of an upstream cannot be resolved.");
     }
 
+    /// Checks the addresses of a cluster that is watched.
     pub(super) async fn check(&self) {
-        self.balancer.backends().run_health_check(true).await;
+        if let Some(balancer) = &self.balancer {
+            balancer.backends().run_health_check(true).await;
+        }
     }
 
     /// A connection to `peer` failed: pass it over for a while.
     pub(super) fn eject(&self, peer: &Peer) {
-        let until = self.now() + to_ms(self.config.ejection);
-        peer.ejected_until.store(until.max(1), Ordering::Relaxed);
+        peer.eject((self.now() + to_ms(self.config.ejection)).max(1));
     }
 
     /// A connection to `peer` came about.
     pub(super) fn restore(&self, peer: &Peer) {
-        peer.ejected_until.store(0, Ordering::Relaxed);
+        peer.eject(0);
     }
 
     fn now(&self) -> u64 {
@@ -277,96 +340,22 @@ fn to_ms(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
 
-// === impl Peer ===
-
-impl Peer {
-    /// Reads the clock only for an address that was passed over lately.
-    fn ejected(&self, now: impl FnOnce() -> u64) -> bool {
-        match self.ejected_until.load(Ordering::Relaxed) {
-            0 => false,
-            until => now() < until,
-        }
+fn balancer(
+    config: &ClusterConfig,
+    directory: &Arc<Directory>,
+    transport: &Transport,
+) -> LoadBalancer<RoundRobin> {
+    let discovery = Box::new(Discovery(directory.clone()));
+    let mut balancer = LoadBalancer::from_backends(Backends::new(discovery));
+    balancer.set_health_check(Box::new(TcpCheck::new(
+        config.name.clone(),
+        transport.clone(),
+        config.health_timeout,
+    )));
+    if config.endpoints.iter().all(|endpoint| endpoint.address().is_some()) {
+        // Nothing to look up, so this ends at once; names are looked up by the first call or the
+        // first health check, whichever comes first.
+        let _ = balancer.update().now_or_never();
     }
-}
-
-// === impl Directory ===
-
-impl Directory {
-    fn peer(&self, index: usize, endpoint: &Arc<Endpoint>, address: SocketAddr) -> Arc<Peer> {
-        static NEXT: AtomicU64 = AtomicU64::new(1);
-        let mut known = self.known.lock();
-        let peer = known.entry((index, address)).or_insert_with(|| {
-            let id = NEXT.fetch_add(1, Ordering::Relaxed);
-            // Never empty (`Endpoint::parse`): pingora would not check the certificate.
-            let sni = if endpoint.is_tls() { endpoint.host().to_string() } else { String::new() };
-            let mut dial = HttpPeer::new(address, endpoint.is_tls(), sni);
-            dial.group_key = id;
-            dial.options.alpn = ALPN::H2H1;
-            Arc::new(Peer { id, endpoint: endpoint.clone(), dial, ejected_until: 0.into() })
-        });
-        peer.clone()
-    }
-
-    /// The addresses that an endpoint had at the last look-up.
-    fn last(&self, index: usize) -> SmallVec<[SocketAddr; 4]> {
-        let known = self.known.lock();
-        known.keys().filter(|(of, _)| *of == index).map(|(_, address)| *address).collect()
-    }
-
-    async fn look_up(&self) -> Result<Vec<Arc<Peer>>, std::io::Error> {
-        let mut peers = Vec::new();
-        let mut failure = None;
-        for (index, endpoint) in self.endpoints.iter().enumerate() {
-            let addresses: SmallVec<[SocketAddr; 4]> = match endpoint.address() {
-                Some(ip) => SmallVec::from_iter([SocketAddr::new(ip, endpoint.port())]),
-                None => {
-                    match tokio::net::lookup_host((&**endpoint.host(), endpoint.port())).await {
-                        Ok(found) => found.collect(),
-                        Err(error) => {
-                            failure = Some(error);
-                            self.last(index)
-                        }
-                    }
-                }
-            };
-            peers.extend(addresses.into_iter().map(|at| self.peer(index, endpoint, at)));
-        }
-        match failure {
-            Some(error) if peers.is_empty() => Err(error),
-            _ => Ok(peers),
-        }
-    }
-}
-
-/// pingora's view of the directory.
-struct Discovery(Arc<Directory>);
-
-#[async_trait]
-impl ServiceDiscovery for Discovery {
-    async fn discover(&self) -> pingora::Result<(BTreeSet<Backend>, HashMap<u64, bool>)> {
-        let peers = self.0.look_up().await.map_err(|error| {
-            pingora::Error::because(pingora::ErrorType::ConnectNoRoute, "name look-up", error)
-        })?;
-        let mut backends = BTreeSet::new();
-        let mut used = Vec::with_capacity(peers.len());
-        for peer in peers {
-            let mut ext = Extensions::new();
-            ext.insert(peer.clone());
-            // Two endpoints of one upstream at one address are one server: the first has it.
-            if backends.insert(Backend { addr: peer.dial._address.clone(), weight: 1, ext }) {
-                used.push(peer);
-            }
-        }
-        self.0.known.lock().retain(|_, known| used.iter().any(|peer| peer.id == known.id));
-        self.0.peers.store(Arc::new(used));
-        Ok((backends, HashMap::new()))
-    }
-}
-
-/// The address behind a backend, for the health check.
-pub(super) fn address_of(backend: &Backend) -> Option<SocketAddr> {
-    match &backend.addr {
-        PingoraAddr::Inet(address) => Some(*address),
-        PingoraAddr::Unix(_) => None,
-    }
+    balancer
 }

@@ -23,10 +23,7 @@ use parking_lot::Mutex;
 use pingora::protocols::{ALPN, Stream};
 use tokio::time::timeout;
 
-use super::{
-    cluster::{Cluster, Peer},
-    transport::Transport,
-};
+use super::{cluster::Cluster, directory::Peer, transport::Transport};
 use crate::{body::Body, error::Error};
 
 /// How often idle connections are looked at.
@@ -45,8 +42,9 @@ pub(super) struct Connector {
     pools: Mutex<HashMap<u64, Pool, RandomState>>,
 }
 
-#[derive(Default)]
 struct Pool {
+    /// Whose connections they are. When the last who knows the address lets go of it, they go too.
+    of: Weak<Peer>,
     /// The one used last is taken first, so that the rest can go.
     idle: Vec<Idle>,
     /// Shared by any number of calls at once.
@@ -121,7 +119,8 @@ impl Connector {
             return self.connect(cluster, peer).await;
         }
         // The first calls of a core would otherwise each open what one connection can carry.
-        let dialing = self.pools.lock().entry(peer.id).or_default().dialing.clone();
+        let dialing =
+            self.pools.lock().entry(peer.id).or_insert_with(|| Pool::of(peer)).dialing.clone();
         let _turn = dialing.lock().await;
         match self.reuse(peer) {
             Some(lease) => Ok(lease),
@@ -161,7 +160,8 @@ impl Connector {
                 .map_err(|error| scene.unsent(error))?;
             #[allow(clippy::disallowed_methods, reason = "it ends with the last of its senders")]
             tokio::spawn(driver);
-            self.pools.lock().entry(peer.id).or_default().shared = Some(sender.clone());
+            self.pools.lock().entry(peer.id).or_insert_with(|| Pool::of(peer)).shared =
+                Some(sender.clone());
             Lease::Shared(sender)
         } else {
             let (sender, driver) = http1::Builder::new()
@@ -175,7 +175,7 @@ impl Connector {
     }
 
     /// Takes a connection back if it can carry another call.
-    pub fn give_back(&self, cluster: &Cluster, peer: u64, mut connection: Box<H1>) {
+    pub fn give_back(&self, cluster: &Cluster, peer: &Arc<Peer>, mut connection: Box<H1>) {
         if !connection.is_idle() {
             return;
         }
@@ -192,7 +192,7 @@ impl Connector {
             Kept::Unasked | Kept::Untold => keep,
         };
         let mut pools = self.pools.lock();
-        let pool = pools.entry(peer).or_default();
+        let pool = pools.entry(peer.id).or_insert_with(|| Pool::of(peer));
         if pool.idle.len() < config.pool_size {
             pool.idle.push(Idle { connection, since, keep });
         }
@@ -209,17 +209,34 @@ impl Connector {
         self.pools.lock().get(&peer).map_or(0, |pool| pool.idle.len())
     }
 
+    /// Addresses that connections are kept to.
+    #[cfg(test)]
+    pub fn pools(&self) -> usize {
+        self.pools.lock().len()
+    }
+
     /// Drops what is too old or was closed by the other side, and the pools of peers that are
     /// gone.
     fn sweep(&self) {
         let now = self.seconds.fetch_add(1, Ordering::Relaxed) + 1;
         self.pools.lock().retain(|_, pool| {
+            if pool.of.strong_count() == 0 {
+                return false;
+            }
             pool.idle.retain_mut(|idle| now - idle.since <= idle.keep && idle.connection.is_idle());
             if pool.shared.as_ref().is_some_and(http2::SendRequest::is_closed) {
                 pool.shared = None;
             }
             !pool.idle.is_empty() || pool.shared.is_some() || Arc::strong_count(&pool.dialing) > 1
         });
+    }
+}
+
+// === impl Pool ===
+
+impl Pool {
+    fn of(peer: &Arc<Peer>) -> Self {
+        Self { of: Arc::downgrade(peer), idle: Vec::new(), shared: None, dialing: Arc::default() }
     }
 }
 

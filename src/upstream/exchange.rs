@@ -17,9 +17,10 @@ use smallvec::SmallVec;
 
 use super::{
     body::UpstreamBody,
-    cluster::{Cluster, Peer},
+    cluster::Cluster,
     connector::{Connector, H1, Kept, Lease},
     decode::Decoder,
+    directory::Peer,
     endpoint::Target,
     reach::Place,
     retry::Tried,
@@ -90,6 +91,9 @@ async fn deliver(
 ) -> Result<(Arc<Peer>, Response<UpstreamBody>), Error> {
     let mut tried = SmallVec::<[u64; 4]>::new();
     let mut failure = None;
+    if cluster.is_stale() {
+        Box::pin(cluster.resolve()).await?;
+    }
     loop {
         let peer = match pick(cluster, &tried, before.as_deref()) {
             Some(peer) => peer,

@@ -8,7 +8,7 @@ use std::{error::Error as StdError, fmt, io, sync::Arc};
 use pingora::ErrorType;
 use tokio::time::error::Elapsed;
 
-use super::endpoint::Endpoint;
+use super::{egress::Denied, endpoint::Endpoint};
 use crate::error::{Code, Error, Trouble};
 
 /// The private half of an upstream's error: where, how far it got, and why.
@@ -98,6 +98,17 @@ impl Scene<'_> {
     pub fn unresolved(self, source: impl Into<Box<dyn StdError + Send + Sync>>) -> Error {
         self.error("has no address that its name resolves to", "dns", false, source)
             .with_trouble(Trouble::Unreached)
+    }
+
+    /// Every address is one that may not be dialled: nothing was sent, and none will be.
+    pub fn denied(self, denied: Denied) -> Error {
+        let says = format!("The upstream `{}` is where this gateway may not call.", self.name);
+        let failure = Failure { endpoint: None, sent: false, source: denied.into() };
+        Error::new(Code::UnsafeActionBlocked, says)
+            .with_reason("egress_denied")
+            .with_kind("egress_denied")
+            .with_cause(failure)
+            .with_known_outcome()
     }
 
     /// The connection closed before any of the request was written to it.

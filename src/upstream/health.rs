@@ -10,10 +10,7 @@ use pingora::{ErrorType, upstreams::peer::HttpPeer};
 use pingora_load_balancing::{Backend, health_check::HealthCheck};
 use tokio::time::{Instant, MissedTickBehavior, timeout};
 
-use super::{
-    cluster::{Cluster, address_of},
-    transport::Transport,
-};
+use super::{cluster::Cluster, directory::address_of, transport::Transport};
 
 impl Cluster {
     /// Looks names up and checks addresses at the configured pace, for as long as it is polled.

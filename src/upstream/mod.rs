@@ -9,6 +9,8 @@ mod breaker;
 mod cluster;
 mod connector;
 mod decode;
+mod directory;
+mod egress;
 mod endpoint;
 mod exchange;
 mod failure;
@@ -23,6 +25,10 @@ mod tests;
 pub use body::{Origin, UpstreamBody};
 pub use breaker::{Breaker, BreakerConfig, BreakerState, Probe};
 pub use cluster::{Cluster, ClusterConfig, ClusterError};
+pub use egress::{
+    Allowed, Class, Denied, Egress, EgressConfig, Guard, PortRange, Ports, Resolve, Resolving,
+    SystemResolver, Why,
+};
 pub use endpoint::{Endpoint, EndpointError};
 pub use failure::Failure;
 pub use reach::{Carrier, Carrying, Destination, Place, Reach};

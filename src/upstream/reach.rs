@@ -15,10 +15,7 @@ use std::{
 
 use http::{Request, Response, uri};
 
-use super::{
-    Upstreams,
-    cluster::{Cluster, Peer},
-};
+use super::{Upstreams, cluster::Cluster, directory::Peer};
 use crate::{body::Body, error::Error};
 
 /// The answer of a carrier, when it comes.

@@ -189,7 +189,8 @@ fn replica(home: &Home, secret: [u8; 32]) -> app::Running {
     };
     let checked = check::check(&home.path("hangu.yaml"), &env);
     let (config, policies) = checked.accepted.unwrap();
-    let options = app::Options { instance: "replica".to_owned(), secret: Some(secret) };
+    let options =
+        app::Options { instance: "replica".to_owned(), secret: Some(secret), ..Default::default() };
     app::App::new(config, policies, &options).unwrap().start().unwrap()
 }
 

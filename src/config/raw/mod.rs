@@ -6,6 +6,7 @@
 mod admin;
 mod approvals;
 mod callers;
+mod egress;
 mod failing;
 mod issuers;
 mod keyring;
@@ -23,6 +24,7 @@ use crate::{
 pub use admin::{AdminRole, RawAdmin, RawToken};
 pub use approvals::{RawApprovals, RawWebhook};
 pub use callers::{RawCaller, RawEmployee, RawIdentity, RawKey, RawKeySource};
+pub use egress::RawEgress;
 pub use failing::{RawBreaker, RawRetries};
 pub use issuers::{ALGORITHMS, Algorithm, RawIssuer, RawScopes};
 pub use keyring::RawKeyring;
@@ -59,6 +61,7 @@ pub struct RawConfig {
     pub lists: RawLists,
     pub store: Option<RawStore>,
     pub approvals: RawApprovals,
+    pub egress: RawEgress,
     pub keyring: Option<RawKeyring>,
 }
 
@@ -189,7 +192,7 @@ impl RawConfig {
         if let Some(version) = map.required_node("version", faults) {
             VERSION.read(version, faults);
         }
-        map.later(&["egress", "credentials"], faults);
+        map.later(&["credentials"], faults);
         read_backend(&mut map, "shared", &SHARED, faults);
         let config = Self {
             at: node.at.clone(),
@@ -226,6 +229,7 @@ impl RawConfig {
             lists: read_lists(&mut map, faults),
             store: map.optional("store", faults),
             approvals: approvals::read(&mut map, faults),
+            egress: egress::read(&mut map, faults),
             keyring: map.optional("keyring", faults),
         };
         map.finish(faults);

@@ -62,7 +62,6 @@ fn a_configuration_has_three_keys_at_least() {
 #[test]
 fn what_comes_later_is_refused_as_such() {
     check_top(&[
-        ("egress: { allow: [] }", "Y008 1:1 `egress` is not part of this version"),
         (
             "shared: redis://h",
             "Y008 1:9 `shared: redis:…` is not part of this version: only `local` is known",

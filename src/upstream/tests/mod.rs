@@ -3,6 +3,7 @@
 #![allow(clippy::disallowed_methods, reason = "servers of a test end with its runtime")]
 
 mod answers;
+mod guarded;
 mod peers;
 mod tls;
 mod wire;
@@ -20,10 +21,15 @@ use crate::{body::Body, error::Error};
 /// A cluster over these URLs, with short times.
 fn cluster(urls: &[String]) -> Arc<Cluster> {
     let endpoints = urls.iter().map(|url| Endpoint::parse(url).unwrap()).collect();
-    let mut config = ClusterConfig::new("shop", endpoints);
+    let mut config = ClusterConfig::new("shop", endpoints, written());
     config.connect_timeout = Duration::from_millis(250);
     config.suffixes = &["", "/tools/call"];
     Cluster::new(config, &transport()).unwrap()
+}
+
+/// The guard of servers that the operator wrote down.
+fn written() -> Guard {
+    Guard::written(&Egress::new(EgressConfig::default()))
 }
 
 fn transport() -> Transport {

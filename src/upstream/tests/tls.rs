@@ -76,7 +76,7 @@ impl Https {
     fn cluster(&self, host: &str) -> (Upstreams, Arc<Cluster>) {
         let transport = Transport::new(Trust::File(self.roots.path().to_owned()));
         let mut config =
-            ClusterConfig::new("shop", vec![Endpoint::parse(&self.url(host)).unwrap()]);
+            ClusterConfig::new("shop", vec![Endpoint::parse(&self.url(host)).unwrap()], written());
         config.connect_timeout = Duration::from_secs(2);
         let shop = Cluster::new(config, &transport).unwrap();
         (Upstreams::new(transport), shop)
@@ -118,7 +118,7 @@ async fn a_request_that_http_2_refuses_unread_is_known_not_to_have_run() {
     {
         let transport = Transport::new(Trust::File(https.roots.path().to_owned()));
         let url = https.url("localhost").replace("mcp", path);
-        let config = ClusterConfig::new("shop", vec![Endpoint::parse(&url).unwrap()]);
+        let config = ClusterConfig::new("shop", vec![Endpoint::parse(&url).unwrap()], written());
         let shop = Cluster::new(config, &transport).unwrap();
         let error = call(&Upstreams::new(transport), &shop).await.unwrap_err();
         assert_eq!((error.kind(), error.unknown_outcome()), (Some(kind), unknown), "{error:?}");
@@ -153,7 +153,8 @@ async fn a_certificate_that_nobody_vouches_for_is_refused() {
     let (core, _) = stranger.cluster("localhost");
     let transport = Transport::new(Trust::File(stranger.roots.path().to_owned()));
     let endpoint = Endpoint::parse(&https.url("localhost")).unwrap();
-    let shop = Cluster::new(ClusterConfig::new("shop", vec![endpoint]), &transport).unwrap();
+    let shop =
+        Cluster::new(ClusterConfig::new("shop", vec![endpoint], written()), &transport).unwrap();
     assert_eq!(call(&core, &shop).await.unwrap_err().kind(), Some("tls"));
 }
 
@@ -168,7 +169,7 @@ fn roots_that_cannot_be_used_are_an_error_and_no_panic() {
     ] {
         std::fs::write(file.path(), content).unwrap();
         let transport = Transport::new(Trust::File(path));
-        let made = Cluster::new(ClusterConfig::new("shop", endpoint()), &transport);
+        let made = Cluster::new(ClusterConfig::new("shop", endpoint(), written()), &transport);
         assert!(matches!(made, Err(ClusterError::Roots(_))), "{content}");
     }
 }

@@ -88,7 +88,7 @@ impl Gateway {
         });
         let (policies, faults) = Policies::compile(files.collect());
         let policies = policies.unwrap_or_else(|| panic!("{faults:#?}"));
-        let options = Options { instance: "test".to_owned(), secret };
+        let options = Options { instance: "test".to_owned(), secret, ..Options::default() };
         let running = App::new(config, policies, &options).unwrap();
         let running = running.start().unwrap();
         let worlds = running.engines().worlds.clone();
