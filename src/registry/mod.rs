@@ -12,6 +12,7 @@ mod names;
 mod param_header;
 mod pin;
 mod schema;
+pub mod server;
 mod stand_in;
 pub mod store;
 
