@@ -3,7 +3,7 @@
 
 use std::{collections::HashMap, num::NonZeroUsize, time::Duration};
 
-use http::{HeaderName, HeaderValue};
+use http::HeaderName;
 use secrecy::ExposeSecret;
 use url::Url;
 
@@ -17,7 +17,11 @@ use super::{
 use crate::{
     fault::{FaultCode, Faults, Span},
     mcp::Version,
-    model::server::{DialectKind, UpstreamName},
+    model::{
+        address::{self, AddressFault},
+        header::{self, fits},
+        server::{DialectKind, UpstreamName},
+    },
     yaml::Spanned,
 };
 
@@ -31,35 +35,6 @@ const MS: Duration = Duration::from_millis(1);
 const SESSION_IDLE: Duration = Duration::from_secs(600);
 const MAX_SESSIONS: usize = 1_000;
 const MAX_CONCURRENCY: NonZeroUsize = NonZeroUsize::new(64).unwrap();
-
-/// Headers that the gateway or the connection sets; beginnings end in `-`.
-const RESERVED: [&str; 25] = [
-    "accept",
-    "accept-encoding",
-    "connection",
-    "content-encoding",
-    "content-length",
-    "content-type",
-    "expect",
-    "host",
-    "idempotency-key",
-    "keep-alive",
-    "last-event-id",
-    "mcp-",
-    "origin",
-    "proxy-authenticate",
-    "proxy-authorization",
-    "proxy-connection",
-    "te",
-    "traceparent",
-    "tracestate",
-    "trailer",
-    "transfer-encoding",
-    "upgrade",
-    "user-agent",
-    "x-call-source",
-    "x-trace-id",
-];
 
 /// What names callers and employees to the gateway; it goes no further as it came.
 const OURS: [&str; 2] = ["x-api-key", "sso-emp-id"];
@@ -186,29 +161,16 @@ fn build_urls(raw: &[Spanned<String>], faults: &mut Faults) -> Vec<Url> {
 }
 
 fn check_url(text: &str) -> Result<Url, (String, Option<&'static str>)> {
-    let header = Some("send it in a header: `headers: { NAME: { env: … } }`");
-    let url = Url::parse(text).map_err(|error| {
-        (format!("not an address: {error}"), Some("such as `http://127.0.0.1:7001/mcp`"))
-    })?;
-    if !matches!(url.scheme(), "http" | "https") {
-        return Err(("an upstream is reached by `http` or `https`".to_owned(), None));
-    }
-    if url.host_str().is_none_or(str::is_empty) {
-        return Err(("the address has no host".to_owned(), None));
-    }
-    if url.port() == Some(0) {
-        return Err(("port 0 cannot be dialled".to_owned(), None));
-    }
-    if !url.username().is_empty() || url.password().is_some() {
-        return Err(("the address holds a user's name or password".to_owned(), header));
-    }
-    if let Some((name, _)) = url.query_pairs().find(|(name, _)| is_sensitive(name)) {
-        return Err((format!("the address holds a secret in its parameter `{name}`"), header));
-    }
-    if url.fragment().is_some() {
-        return Err(("an address has no `#`: servers never see what follows".to_owned(), None));
-    }
-    Ok(url)
+    address::parse(text).map_err(|fault| {
+        let advice = match &fault {
+            AddressFault::NotOne(_) => Some("such as `http://127.0.0.1:7001/mcp`"),
+            fault if fault.is_secret() => {
+                Some("send it in a header: `headers: { NAME: { env: … } }`")
+            }
+            _ => None,
+        };
+        (fault.to_string(), advice)
+    })
 }
 
 // === headers ===
@@ -232,21 +194,12 @@ fn build_headers(raw: Vec<RawHeader>, vault: Vault<'_>, faults: &mut Faults) -> 
 }
 
 fn header_name(name: &Spanned<String>, faults: &mut Faults) -> Option<HeaderName> {
-    let Ok(parsed) = HeaderName::try_from(name.value.as_str()) else {
-        let message = format!("`{}` is not a header's name", name.value);
-        faults.add(FaultCode::BadHeader, &name.at, message);
-        return None;
-    };
-    let reserved = RESERVED.iter().any(|reserved| match reserved.ends_with('-') {
-        true => parsed.as_str().starts_with(reserved),
-        false => parsed.as_str() == *reserved,
-    });
-    if reserved {
-        let message = format!("`{}` is the gateway's own to set", name.value);
-        faults.add(FaultCode::BadHeader, &name.at, message);
-        return None;
-    }
-    Some(parsed)
+    header::settable(&name.value)
+        .map_err(|fault| {
+            let message = format!("`{}` {fault}", name.value);
+            faults.add(FaultCode::BadHeader, &name.at, message);
+        })
+        .ok()
 }
 
 fn header_value(
@@ -294,14 +247,6 @@ fn header_value(
             Some(HeaderSource::Template(template))
         }
     }
-}
-
-/// Whether a value arrives as it was sent.
-fn fits(text: &str) -> bool {
-    !text.is_empty()
-        && text.trim() == text
-        && text.bytes().all(|b| matches!(b, b' '..=b'~'))
-        && HeaderValue::from_str(text).is_ok()
 }
 
 fn build_forwarded(

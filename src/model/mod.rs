@@ -1,9 +1,11 @@
 //! The middle of the gateway: calls, replies and who they belong to, free of any dialect.
 
+pub mod address;
 pub mod argument_facts;
 pub mod call;
 pub mod caller;
 pub mod exchange;
+pub mod header;
 pub mod ids;
 pub mod keys;
 pub mod network;

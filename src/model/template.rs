@@ -4,6 +4,8 @@
 //! A template is read once; what it stands for is known by then. What a header or an argument
 //! may hold is not decided here.
 
+use std::fmt;
+
 use secrecy::SecretString;
 use smallvec::SmallVec;
 
@@ -89,9 +91,31 @@ impl HeaderTemplate {
         parts.collect()
     }
 
+    /// Whether none of it comes from the call.
+    pub fn is_constant(&self) -> bool {
+        self.0.iter().all(|part| matches!(part, Part::Literal(_)))
+    }
+
     /// Whether all of it comes from the call.
     pub fn is_all_context(&self) -> bool {
         !self.0.iter().any(|part| matches!(part, Part::Literal(_)))
+    }
+}
+
+/// As it was written.
+impl fmt::Display for HeaderTemplate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for part in &self.0 {
+            match VARIABLES.iter().find(|(_, variable)| variable == part) {
+                Some((name, _)) => write!(f, "$ctx.{name}")?,
+                None => match part {
+                    Part::Literal(text) => f.write_str(text)?,
+                    // All others are variables.
+                    _ => {}
+                },
+            }
+        }
+        Ok(())
     }
 }
 
@@ -182,7 +206,8 @@ mod tests {
             ("$context", vec![literal("$context")]),
         ] {
             let template = HeaderTemplate::parse(text);
-            assert_eq!(template.map(|t| t.parts().to_vec()), Ok(parts), "{text}");
+            assert_eq!(template.as_ref().map(|t| t.parts().to_vec()), Ok(parts), "{text}");
+            assert_eq!(template.unwrap().to_string(), text);
         }
     }
 

@@ -7,8 +7,17 @@
 //! register what is policy's to say.
 
 mod archive;
+mod auth;
+mod fault;
+mod import;
 mod local;
+mod options;
+mod read;
+mod record;
 mod store;
+
+#[cfg(test)]
+mod tests;
 
 use std::{collections::HashSet, sync::Arc, time::Duration};
 
@@ -18,7 +27,12 @@ use url::Url;
 
 pub use self::{
     archive::{Archive, ArchiveFault, Failure, ServerInfo, Spoken},
+    auth::read_secrets,
+    fault::InputFault,
+    import::{Imported, read_mcp_servers},
     local::Local,
+    read::{MAX_NAME, NewServer, OptionLimits, Registrant, read_server},
+    record::Body,
     store::{Change, Changes, Marker, NotPut, ServerStore},
 };
 use crate::{

@@ -38,6 +38,11 @@ const MIGRATIONS: &[Migration] = &[
         sqlite: include_str!("migrations/0005_pins.sqlite.sql"),
         postgres: include_str!("migrations/0005_pins.postgres.sql"),
     },
+    Migration {
+        name: "servers",
+        sqlite: include_str!("migrations/0007_servers.sqlite.sql"),
+        postgres: include_str!("migrations/0007_servers.postgres.sql"),
+    },
 ];
 
 const LIST: &str = "CREATE TABLE IF NOT EXISTS hangu_migration (

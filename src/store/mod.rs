@@ -16,6 +16,7 @@ mod pins;
 mod postgres;
 mod quotas;
 mod replays;
+mod servers;
 mod sqlite;
 
 #[cfg(test)]
@@ -24,6 +25,8 @@ mod approval_suite;
 mod credential_suite;
 #[cfg(test)]
 mod pin_suite;
+#[cfg(test)]
+mod server_suite;
 #[cfg(test)]
 mod suite;
 #[cfg(test)]
@@ -49,6 +52,7 @@ use self::{
     pins::PinSql,
     quotas::QuotaSql,
     replays::ReplaySql,
+    servers::ServerSql,
 };
 use crate::{
     approval::store::ApprovalStore,
@@ -56,7 +60,10 @@ use crate::{
     credential::store::CredentialStore,
     idempotency::{Usage, store::ReplayStore},
     limit::quota::store::QuotaStore,
-    registry::store::{Approved, PinStore},
+    registry::{
+        server::ServerStore,
+        store::{Approved, PinStore},
+    },
 };
 
 /// Pieces of work that may wait for one lane.
@@ -106,6 +113,7 @@ pub struct Opened {
     pub credentials: Arc<dyn CredentialStore>,
     pub quotas: Arc<dyn QuotaStore>,
     pub pins: Arc<dyn PinStore>,
+    pub servers: Arc<dyn ServerStore>,
     /// Definitions that were approved before.
     pub approved: Vec<Approved>,
     /// What of them is kept already.
@@ -144,7 +152,7 @@ impl Store {
 
     fn start<B: Backend>(backend: B, lanes: usize, clock: &Clock) -> Result<Opened, OpenError>
     where
-        B::Conn: ReplaySql + ApprovalSql + CredentialSql + QuotaSql + PinSql,
+        B::Conn: ReplaySql + ApprovalSql + CredentialSql + QuotaSql + PinSql + ServerSql,
     {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
@@ -179,9 +187,19 @@ impl Store {
         let handle = Arc::new(Handle::<B> { lanes: senders.into(), health: health.clone(), owner });
         let store = Store { health, stop, thread: Some(thread) };
         let (replays, approvals) = (handle.clone(), handle.clone());
-        let (quotas, pins) = (handle.clone(), handle.clone());
+        let (quotas, pins, servers) = (handle.clone(), handle.clone(), handle.clone());
         let credentials = handle;
-        Ok(Opened { store, replays, approvals, quotas, pins, approved, credentials, usage })
+        Ok(Opened {
+            store,
+            replays,
+            approvals,
+            quotas,
+            pins,
+            servers,
+            approved,
+            credentials,
+            usage,
+        })
     }
 
     /// What to ask whether it can be used.

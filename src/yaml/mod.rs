@@ -22,7 +22,7 @@ pub use parse::parse;
 #[cfg(test)]
 pub use read::seen;
 pub use read::{FromNode, MapReader, Spanned, Words, parsed};
-pub use units::{ByteSize, Rate, duration_text};
+pub use units::{ByteSize, Rate, duration_text, parse_duration};
 
 /// A value and its place.
 #[derive(Debug, Clone, PartialEq)]

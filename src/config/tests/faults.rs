@@ -334,7 +334,7 @@ fn an_upstream_has_an_address_without_secrets() {
             "{ url: a.example/mcp }",
             "C002 6:15 not an address: relative URL without a base: such as `http://127.0.0.1:7001/mcp`",
         ),
-        ("{ url: \"ftp://a/\" }", "C002 6:15 an upstream is reached by `http` or `https`"),
+        ("{ url: \"ftp://a/\" }", "C002 6:15 a server is reached by `http` or `https`"),
         ("{ url: \"http://a:0/\" }", "C002 6:15 port 0 cannot be dialled"),
         (
             "{ url: \"http://hunter2@a/\" }",

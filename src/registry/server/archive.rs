@@ -7,8 +7,9 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
+use super::record::{push_key, push_text};
 use crate::{
-    json::{self, Doc, Duplicates, Kind, Limits, Value},
+    json::{Doc, Duplicates, Kind, Limits, Value},
     mcp::{Family, Served, Version},
 };
 
@@ -104,8 +105,7 @@ impl Archive {
         ];
         for (key, text) in texts {
             let Some(text) = text else { continue };
-            push_key(&mut out, key);
-            json::write_str(&mut out, text);
+            push_text(&mut out, key, text);
         }
         out.push(b'}');
         out.into()
@@ -184,13 +184,4 @@ impl Spoken {
             _ => None,
         }
     }
-}
-
-/// A key of an object that has been opened, and the comma before it.
-fn push_key(out: &mut Vec<u8>, key: &str) {
-    if out.last() != Some(&b'{') {
-        out.push(b',');
-    }
-    json::write_str(out, key);
-    out.push(b':');
 }

@@ -6,6 +6,7 @@ use std::{
 };
 
 use parking_lot::Mutex;
+use url::Url;
 
 use super::{Archive, Change, Changes, Kept, Marker, NotPut, Registration, ServerStore};
 use crate::{
@@ -20,15 +21,22 @@ pub struct Local(Mutex<Servers>);
 /// Tenant, owner and serverKey.
 type Place = (TenantId, EmployeeId, Arc<str>);
 
+/// Servers that are gone and yet remembered.
+const MAX_GONE: usize = 10_000;
+
 #[derive(Debug, Default)]
 struct Servers {
     all: BTreeMap<Place, Kept>,
+    /// By key: the address, and how many have registered it.
+    addresses: HashMap<Arc<str>, (Url, usize)>,
     /// Of all writes the last.
     last: u64,
     /// When each server was written last, those that are gone too.
     written: HashMap<Place, u64>,
     /// The same, in the order of the writes.
     writes: BTreeMap<u64, Place>,
+    /// The last write that is not remembered.
+    forgotten: u64,
 }
 
 // === impl Servers ===
@@ -40,6 +48,35 @@ impl Servers {
             self.writes.remove(&before);
         }
         self.writes.insert(self.last, place.clone());
+        if self.writes.len() > self.all.len() + MAX_GONE {
+            self.forget();
+        }
+    }
+
+    /// Half of what is gone, the oldest first.
+    fn forget(&mut self) {
+        let gone = self.writes.iter().filter(|(_, place)| !self.all.contains_key(*place));
+        let gone: Vec<u64> = gone.take(MAX_GONE / 2).map(|(write, _)| *write).collect();
+        for write in gone {
+            self.forgotten = write;
+            if let Some(place) = self.writes.remove(&write) {
+                self.written.remove(&place);
+            }
+        }
+    }
+
+    fn remove(&mut self, place: &Place) -> bool {
+        if self.all.remove(place).is_none() {
+            return false;
+        }
+        if let Some((_, count)) = self.addresses.get_mut(&place.2) {
+            *count -= 1;
+            if *count == 0 {
+                self.addresses.remove(&place.2);
+            }
+        }
+        self.note(place);
+        true
     }
 
     fn of(&self, tenant: &TenantId, owner: &EmployeeId) -> impl Iterator<Item = &Kept> {
@@ -52,11 +89,7 @@ impl Servers {
 
     fn put(&mut self, mut new: Registration, most: u32) -> Result<Registration, NotPut> {
         let place = (new.tenant.clone(), new.owner.clone(), new.server_key.clone());
-        let other = |kept: &Kept| {
-            let known = &kept.registration;
-            known.server_key == new.server_key && known.url != new.url
-        };
-        if self.all.values().any(other) {
+        if self.addresses.get(&new.server_key).is_some_and(|(known, _)| *known != new.url) {
             return Err(NotPut::Collision);
         }
         let before = self.all.get(&place).map(|kept| &kept.registration);
@@ -77,6 +110,8 @@ impl Servers {
             None => {
                 let kept = Kept { registration: new.clone(), archive: None };
                 self.all.insert(place.clone(), kept);
+                let address = self.addresses.entry(new.server_key.clone());
+                address.or_insert_with(|| (new.url.clone(), 0)).1 += 1;
             }
         }
         self.note(&place);
@@ -123,13 +158,7 @@ impl ServerStore for Local {
     }
 
     fn delete(&self, tenant: TenantId, owner: EmployeeId, server_key: Arc<str>, then: Then<bool>) {
-        let place = (tenant, owner, server_key);
-        let mut servers = self.0.lock();
-        let was = servers.all.remove(&place).is_some();
-        if was {
-            servers.note(&place);
-        }
-        drop(servers);
+        let was = self.0.lock().remove(&(tenant, owner, server_key));
         then(Ok(was));
     }
 
@@ -196,8 +225,11 @@ impl ServerStore for Local {
             server_key: place.2.clone(),
             team: servers.all.get(place).and_then(|kept| kept.registration.team.clone()),
         });
-        let changes =
-            Changes { marker: Marker(servers.last), too_old: false, changes: changes.collect() };
+        let changes = Changes {
+            marker: Marker(servers.last),
+            too_old: marker.0 < servers.forgotten,
+            changes: changes.collect(),
+        };
         drop(servers);
         then(Ok(changes));
     }

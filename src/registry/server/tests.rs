@@ -1,0 +1,1 @@
+//! Personal servers: what is read, what is refused, and what is kept.
