@@ -6,6 +6,7 @@
 
 mod approvals;
 mod input;
+mod servers;
 #[cfg(test)]
 mod tests;
 
@@ -13,7 +14,10 @@ use std::sync::Arc;
 
 use http::{HeaderValue, Method, Response, header};
 
-pub use self::approvals::{ApprovalsApi, OpenArguments};
+pub use self::{
+    approvals::{ApprovalsApi, OpenArguments},
+    servers::Reach,
+};
 use crate::{
     body::Body,
     error::{Code, Error},
