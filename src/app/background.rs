@@ -149,6 +149,7 @@ impl Background {
                 interval,
                 on_change: self.on_change.clone(),
                 closing: self.closing.clone(),
+                caller: None,
             };
             tasks.spawn(watcher.run());
         }

@@ -19,6 +19,7 @@ use crate::{
     mcp::Family,
     model::{
         call::{Client, Meta},
+        caller::Caller,
         exchange::{Closing, Exchange},
         reply::{Content, Event, Final, Reply},
         server::DialectKind,
@@ -47,6 +48,8 @@ pub struct Watcher<S> {
     pub on_change: OnChange,
     /// Takes the exchanges of the gateway's own requests.
     pub closing: Arc<dyn Closing>,
+    /// For whom it is asked, with what opens it for him; `None`: for nobody in particular.
+    pub caller: Option<Arc<Caller>>,
 }
 
 /// What is remembered from poll to poll: what was logged already, so that it is said once, and
@@ -98,6 +101,14 @@ where
             let pause = self.pause(failures);
             self.wait(&mut follow, pause).await;
         }
+    }
+
+    /// Looks once.
+    ///
+    /// # Errors
+    /// Nothing of the server could be listed.
+    pub async fn once(&self) -> Result<(), Error> {
+        self.look(&mut Told::default()).await
     }
 
     /// One look at everything that the server declares. It is a failure where nothing at all
@@ -273,7 +284,7 @@ where
         let exchange = Arc::new(Exchange::new(trace, now, 0, Some(self.closing.clone())));
         let routed = Routed {
             exchange,
-            caller: None,
+            caller: self.caller.clone(),
             upstream: self.upstream.clone(),
             request,
             dialect: None,

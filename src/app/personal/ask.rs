@@ -1,0 +1,175 @@
+//! Asking servers of employees what they have, beside the calls: on the thread that lists
+//! everybody's, and not more of them at once than an operator allows.
+
+use std::{future::Future, pin::Pin, sync::Arc, time::Duration};
+
+use tokio::{
+    sync::{Semaphore, mpsc, oneshot},
+    task::JoinSet,
+};
+use tower::Service;
+
+use super::upstream::spoken;
+use crate::{
+    discovery::Watcher,
+    error::{Code, Error, Next},
+    mcp::Family,
+    model::{
+        caller::Caller,
+        exchange::Closing,
+        reply::Reply,
+    },
+    registry::{
+        Catalog, Registry,
+        server::{Archive, Failure},
+    },
+    stack::{
+        session::Sessions,
+        stage::{Routed, Upstream},
+    },
+};
+
+/// Jobs that wait to be begun.
+const WAITING: usize = 1_024;
+
+/// Of one look at a server, whatever its own times are.
+const LONGEST: Duration = Duration::from_secs(120);
+
+pub(super) struct Jobs(mpsc::Sender<Job>);
+
+enum Job {
+    Ask { caller: Arc<Caller>, upstream: Arc<Upstream>, now_ms: u64, told: oneshot::Sender<Archive> },
+    Beside(Pin<Box<dyn Future<Output = ()> + Send>>),
+}
+
+/// Does the jobs.
+pub(in crate::app) struct Asker {
+    jobs: mpsc::Receiver<Job>,
+    at_once: usize,
+}
+
+/// What asking takes.
+#[derive(Clone)]
+pub(in crate::app) struct Means<S> {
+    /// Of the lower stack.
+    pub sessions: Arc<Sessions>,
+    /// The lower stack, with connections of this thread.
+    pub service: S,
+    pub closing: Arc<dyn Closing>,
+}
+
+pub(super) fn channel(at_once: usize) -> (Jobs, Asker) {
+    let (give, jobs) = mpsc::channel(WAITING);
+    (Jobs(give), Asker { jobs, at_once })
+}
+
+// === impl Jobs ===
+
+impl Jobs {
+    /// What a server has, as this caller sees it.
+    pub async fn ask(
+        &self,
+        caller: Arc<Caller>,
+        upstream: Arc<Upstream>,
+        now_ms: u64,
+    ) -> Result<Archive, Error> {
+        let (tell, told) = oneshot::channel();
+        let job = Job::Ask { caller, upstream, now_ms, told: tell };
+        self.0.try_send(job).map_err(|_| {
+            let message = "too many servers are being asked at present";
+            Error::new(Code::RateLimited, message)
+                .with_limit("servers.max_asked")
+                .with_retry_after(Duration::from_secs(5))
+        })?;
+        told.await.map_err(|_| {
+            let message = "the gateway stops, and asks nobody any more";
+            Error::new(Code::Internal, message).with_advice(true, Next::Retry)
+        })
+    }
+
+    /// Something that asks by itself. Where too much waits already, it is left for another time.
+    pub fn beside(&self, work: impl Future<Output = ()> + Send + 'static) {
+        let _ = self.0.try_send(Job::Beside(Box::pin(work)));
+    }
+}
+
+// === impl Asker ===
+
+impl Asker {
+    /// Asks, until it is dropped.
+    pub async fn run<S>(mut self, means: Means<S>)
+    where
+        S: Service<Routed, Response = Reply, Error = Error> + Clone + Send + Sync + 'static,
+        S::Future: Send,
+    {
+        let turns = Arc::new(Semaphore::new(self.at_once));
+        let mut running = JoinSet::new();
+        loop {
+            tokio::select! {
+                job = self.jobs.recv() => {
+                    let Some(job) = job else { return };
+                    match job {
+                        Job::Ask { caller, upstream, now_ms, told } => {
+                            let (means, turns) = (means.clone(), turns.clone());
+                            running.spawn(async move {
+                                let _turn = turns.acquire().await;
+                                let _ = told.send(look(means, caller, upstream, now_ms).await);
+                            });
+                        }
+                        // It waits for jobs of its own, so it takes no turn.
+                        Job::Beside(work) => _ = running.spawn(work),
+                    }
+                }
+                Some(_) = running.join_next() => {}
+            }
+        }
+    }
+}
+
+async fn look<S>(
+    means: Means<S>,
+    caller: Arc<Caller>,
+    upstream: Arc<Upstream>,
+    now_ms: u64,
+) -> Archive
+where
+    S: Service<Routed, Response = Reply, Error = Error> + Clone + Send + Sync,
+    S::Future: Send,
+{
+    let registry = Arc::new(Registry::new([upstream.name.clone()]));
+    let watcher = Watcher {
+        upstream: upstream.clone(),
+        registry: registry.clone(),
+        sessions: means.sessions,
+        service: means.service,
+        interval: LONGEST,
+        on_change: Arc::new(|| {}),
+        closing: means.closing,
+        caller: Some(caller),
+    };
+    let why = match tokio::time::timeout(LONGEST, watcher.once()).await {
+        Ok(Ok(())) => return archive(&registry.catalog(), &upstream, now_ms),
+        Ok(Err(error)) => error.message().into(),
+        Err(_) => "it took too long to say what it has".into(),
+    };
+    Archive { failure: Some(Failure { message: why, at_ms: now_ms }), ..Archive::default() }
+}
+
+/// What was listed just now.
+fn archive(catalog: &Catalog, upstream: &Upstream, now_ms: u64) -> Archive {
+    let served = upstream.served();
+    let mut archive = Archive {
+        served: Some(served),
+        instructions: upstream.instructions(),
+        spoken: upstream.era().map(spoken),
+        listed_ms: now_ms,
+        ..Archive::default()
+    };
+    let tools = catalog.tools().iter().map(|tool| tool.definition.raw.clone());
+    archive.set(Family::Tools, tools.collect());
+    for family in [Family::Prompts, Family::Resources, Family::Templates] {
+        let items = catalog.items().iter().filter(|item| item.family == family);
+        archive.set(family, items.map(|item| item.raw.clone()).collect());
+    }
+    archive
+}

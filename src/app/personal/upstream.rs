@@ -1,0 +1,191 @@
+//! A registration as the stack knows it: where it is, how it is spoken to, what opens it.
+
+use std::{sync::Arc, time::Duration};
+
+use moka::sync::Cache;
+
+use crate::{
+    channel::{Channels, HttpSse, HttpSseConfig},
+    mcp::Version,
+    model::{
+        caller::{EmployeeId, TenantId},
+        server::{DialectKind, UpstreamName},
+        template::HeaderSource,
+    },
+    registry::server::{Archive, AuthKind, Registration, Spoken},
+    stack::stage::{Era, Upstream, UpstreamAuth},
+    upstream::{
+        Breaker, BreakerConfig, Cluster, ClusterConfig, ClusterError, Egress, Endpoint, Guard,
+        Reach, Retries, RetryConfig, Transport,
+    },
+};
+
+/// A session that nobody used for so long is ended.
+const SESSION_IDLE: Duration = Duration::from_secs(5 * 60);
+/// Sessions at one server at once, of all who share it.
+const MAX_SESSIONS: usize = 256;
+/// Servers whose connections and era are remembered.
+const REMEMBERED: u64 = 10_000;
+/// And for how long without a call.
+const IDLE: Duration = Duration::from_secs(60 * 60);
+
+/// Makes upstreams of registrations.
+pub(in crate::app) struct Maker {
+    pub transport: Transport,
+    pub egress: Arc<Egress>,
+    pub channels: Arc<Channels>,
+    pub limits: Limits,
+    known: Cache<(TenantId, EmployeeId, Arc<str>), (u64, Arc<Upstream>)>,
+}
+
+/// What every server of an employee's has of the operator's.
+#[derive(Debug, Clone, Copy)]
+pub(in crate::app) struct Limits {
+    pub timeout: Duration,
+    pub max_time: Duration,
+    pub connect_timeout: Duration,
+    pub max_request_bytes: usize,
+    pub max_response_bytes: usize,
+}
+
+/// Why a registration is no upstream.
+#[derive(Debug, thiserror::Error)]
+pub(in crate::app) enum Unfit {
+    #[error("its key is none")]
+    Key,
+    #[error("{0}")]
+    Cluster(#[from] ClusterError),
+    /// Nothing of the address is said: it may be one of the company's own.
+    #[error("servers there are not allowed to be reached")]
+    Egress,
+}
+
+// === impl Maker ===
+
+impl Maker {
+    pub fn new(
+        transport: Transport,
+        egress: Arc<Egress>,
+        channels: Arc<Channels>,
+        limits: Limits,
+    ) -> Self {
+        let known = Cache::builder().max_capacity(REMEMBERED).time_to_idle(IDLE).build();
+        Self { transport, egress, channels, limits, known }
+    }
+
+    /// The upstream of a registration as it is kept: the same one for all who see it, so that its
+    /// connections and what was learnt of it are.
+    pub fn known(&self, registration: &Registration) -> Result<Arc<Upstream>, Unfit> {
+        let Registration { tenant, owner, server_key, revision, .. } = registration;
+        let place = (tenant.clone(), owner.clone(), server_key.clone());
+        if let Some((of, upstream)) = self.known.get(&place)
+            && of == *revision
+        {
+            return Ok(upstream);
+        }
+        let upstream = self.make(registration)?;
+        self.known.insert(place, (*revision, upstream.clone()));
+        Ok(upstream)
+    }
+
+    /// A new one.
+    pub fn make(&self, registration: &Registration) -> Result<Arc<Upstream>, Unfit> {
+        let Registration { server_key, options, dialect, .. } = registration;
+        let name = UpstreamName::of_key(server_key).ok_or(Unfit::Key)?;
+        let timeout = options.timeout.unwrap_or(self.limits.timeout);
+        let headers = options.headers.iter();
+        Ok(Arc::new(Upstream {
+            reach: self.reach(registration, &name, timeout)?,
+            server_key: server_key.clone(),
+            dialect: *dialect,
+            pinned: options.protocol,
+            headers: headers
+                .map(|(name, value)| (name.clone(), HeaderSource::Template(value.clone())))
+                .collect(),
+            forward: Vec::new(),
+            inject_user: options.inject_user.unwrap_or(true),
+            stateless: options.stateless,
+            park: options.park.unwrap_or(true),
+            session_idle: SESSION_IDLE,
+            max_sessions: MAX_SESSIONS,
+            timeout,
+            max_time: options.max_time.unwrap_or(self.limits.max_time),
+            max_request_bytes: self.limits.max_request_bytes,
+            max_response_bytes: self.limits.max_response_bytes,
+            auth: match registration.auth {
+                AuthKind::None => UpstreamAuth::None,
+                AuthKind::Bearer | AuthKind::Basic | AuthKind::Headers | AuthKind::Oauth => {
+                    UpstreamAuth::Employee
+                }
+            },
+            retries: Retries::new(RetryConfig::default()),
+            // Without metrics: there may be as many servers as there are employees.
+            breaker: Arc::new(Breaker::new(name.shared(), BreakerConfig::default())),
+            era: None.into(),
+            served: 0.into(),
+            instructions: None.into(),
+            name,
+        }))
+    }
+
+    fn reach(
+        &self,
+        registration: &Registration,
+        name: &UpstreamName,
+        timeout: Duration,
+    ) -> Result<Reach, Unfit> {
+        let endpoint = Endpoint::parse(registration.url.as_str()).map_err(ClusterError::from)?;
+        let guard = Guard::public(&self.egress);
+        if let Err(denied) = guard.admits(&endpoint) {
+            tracing::info!(server.key = %name, "a server of an employee is not reached: {denied}");
+            return Err(Unfit::Egress);
+        }
+        let cluster = ClusterConfig {
+            suffixes: &["", "/tools/list", "/tools/call"],
+            connect_timeout: self.limits.connect_timeout,
+            on_demand: true,
+            ..ClusterConfig::new(name.shared(), vec![endpoint], guard)
+        };
+        let cluster = Cluster::new(cluster, &self.transport)?;
+        let event_stream = || {
+            let config = HttpSseConfig {
+                name: name.shared(),
+                max_message: self.limits.max_response_bytes,
+                opening: timeout,
+                shared: registration.options.stateless,
+            };
+            HttpSse::new(config, cluster.clone(), self.channels.clone())
+        };
+        Ok(match registration.dialect {
+            DialectKind::HttpSse => Reach::either(cluster.clone(), event_stream(), true),
+            DialectKind::Auto => Reach::either(cluster.clone(), event_stream(), false),
+            _ => cluster.into(),
+        })
+    }
+}
+
+/// How the server spoke when it was listed, so that its first call need not find out.
+pub(super) fn recall(upstream: &Upstream, archive: &Archive) {
+    if upstream.era().is_some() {
+        return;
+    }
+    let era = match archive.spoken {
+        Some(Spoken::Modern(Version::LATEST)) => Some(Era::Modern(Version::LATEST)),
+        Some(Spoken::Handshake(_)) => Some(Era::Legacy),
+        Some(Spoken::Lite) => Some(Era::Lite),
+        Some(Spoken::Modern(_)) | None => None,
+    };
+    upstream.set_era(era);
+    if let Some(served) = archive.served {
+        upstream.set_served(served);
+    }
+}
+
+/// The same, as an archive has it.
+pub(super) fn spoken(era: Era) -> Spoken {
+    match era {
+        Era::Modern(version) => Spoken::Modern(version),
+        Era::Legacy => Spoken::Handshake(None),
+        Era::Lite => Spoken::Lite,
+    }
+}
