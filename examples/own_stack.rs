@@ -25,6 +25,7 @@ use hangu::{
     audit::Keys,
     body::{self, Body},
     clock::Clock,
+    credential::{InProcess, Vault, VaultLimits},
     error::{Code, Error},
     fault::Source,
     identity::{
@@ -51,7 +52,7 @@ use hangu::{
         policy::PolicyLayer,
         respond::RespondLayer,
         route::RouteLayer,
-        stage::{Era, ListConfig, Permitted, Upstream, Upstreams, World, Worlds},
+        stage::{Era, ListConfig, Permitted, Upstream, UpstreamAuth, Upstreams, World, Worlds},
         trace::TraceLayer,
         translate::{
             Cancels, ResumeLimits, Streams,
@@ -164,6 +165,7 @@ fn upstreams(clock: &UpstreamName) -> Outcome<Upstreams> {
         dialect: DialectKind::McpLite,
         pinned: None,
         reach: Cluster::new(cluster, &Transport::new(Trust::System))?.into(),
+        auth: UpstreamAuth::None,
         headers: Vec::new(),
         forward: Vec::new(),
         inject_user: true,
@@ -227,9 +229,13 @@ async fn main() -> Outcome<()> {
     let questions =
         QuestionLimits { answer: Duration::ZERO, rounds: 0, max_open: 0, max_open_each: 0 };
 
+    // Nobody has a credential of his own here.
+    let store = Arc::new(InProcess::default());
+    let vault = Arc::new(Vault::new(store, None, VaultLimits::default(), clock.clone()));
+
     // From the inside out, as in `stack::build`. The types say what fits: without `PolicyLayer`
     // there is no `Permitted`, and this does not compile.
-    let stack = CredentialLayer.layer(service_fn(clock_server));
+    let stack = CredentialLayer::new(vault).layer(service_fn(clock_server));
     let parked = Arc::new(ParkedCalls::new(questions));
     let stack = SouthboundLayer::new(parked, Arc::default()).layer(stack);
     let stack = RouteLayer::new(cursors, lists, clock.clone()).layer(stack);

@@ -11,6 +11,7 @@ mod explain;
 mod openapi;
 mod pins;
 mod policy;
+mod secrets;
 mod tokens;
 
 use std::{borrow::Cow, net::IpAddr, sync::Arc, time::Duration};
@@ -19,6 +20,7 @@ use futures_util::future::BoxFuture;
 use http::{HeaderValue, Method, Request, Response, StatusCode, header};
 use http_body_util::Full;
 use hyper::body::Bytes;
+use secrecy::SecretString;
 use serde_json::{Value, json};
 
 use self::tokens::{Need, Refused, Tokens};
@@ -27,6 +29,7 @@ use crate::{
     audit::{AdminAction, Audit},
     body,
     clock::Clock,
+    credential::VaultFault,
     error::{Code, Next},
     policy::Question,
     registry::{NotApproved, PinChoice},
@@ -58,6 +61,16 @@ pub trait Gateway: Send + Sync + 'static {
         choice: PinChoice,
         by: &str,
     ) -> BoxFuture<'static, Result<(), NotApproved>>;
+    /// What operators have given names to, without the values.
+    fn secrets(&self) -> BoxFuture<'static, Result<Value, VaultFault>>;
+    /// Keeps a secret, durably; requests use it from then on.
+    fn put_secret(
+        &self,
+        name: &str,
+        value: SecretString,
+    ) -> BoxFuture<'static, Result<(), VaultFault>>;
+    /// Whether there was one.
+    fn delete_secret(&self, name: &str) -> BoxFuture<'static, Result<bool, VaultFault>>;
     /// Loads anew what can be, and says what became of it; an error says why nothing did.
     fn reload(&self) -> BoxFuture<'static, Result<Value, &'static str>>;
     /// Begins the end, as a signal would. False: it has begun already.
@@ -120,7 +133,7 @@ struct Failure {
 }
 
 /// Every route. Whatever is not here is not served.
-static ROUTES: [Route; 11] = [
+static ROUTES: [Route; 14] = [
     config::SHOW,
     policy::SHOW,
     policy::REVISION,
@@ -131,6 +144,9 @@ static ROUTES: [Route; 11] = [
     connections::SHOW,
     pins::SHOW,
     pins::APPROVE,
+    secrets::LIST,
+    secrets::PUT,
+    secrets::DELETE,
     openapi::SHOW,
 ];
 

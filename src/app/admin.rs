@@ -8,10 +8,12 @@ use std::{
 };
 
 use futures_util::{FutureExt, future::BoxFuture};
+use secrecy::SecretString;
 use serde_json::{Value, json};
 use tokio::sync::{Notify, oneshot};
 
 use super::{
+    credentials,
     kept::Kept,
     news::{Bell, Freshness},
     probes,
@@ -24,6 +26,7 @@ use crate::{
     },
     clock::Clock,
     config::{AdminRole, AdminToken},
+    credential::{Vault, VaultFault, Whose},
     edge::{Phase, Shutdown, Stats},
     model::ids,
     policy::Question,
@@ -53,6 +56,7 @@ pub(super) struct Operations {
     pub drain: Arc<Notify>,
     /// `None`: what is approved ends with the process.
     pub pins: Option<Arc<dyn PinStore>>,
+    pub vault: Arc<Vault>,
     pub clock: Clock,
 }
 
@@ -171,6 +175,23 @@ impl Gateway for Operations {
             Ok(())
         }
         .boxed()
+    }
+
+    fn secrets(&self) -> BoxFuture<'static, Result<Value, VaultFault>> {
+        credentials::secrets(self.vault.clone()).boxed()
+    }
+
+    fn put_secret(
+        &self,
+        name: &str,
+        value: SecretString,
+    ) -> BoxFuture<'static, Result<(), VaultFault>> {
+        credentials::put_secret(self.vault.clone(), Whose::secret(name), value).boxed()
+    }
+
+    fn delete_secret(&self, name: &str) -> BoxFuture<'static, Result<bool, VaultFault>> {
+        let (vault, whose) = (self.vault.clone(), Whose::secret(name));
+        async move { vault.delete(whose).await }.boxed()
     }
 
     fn reload(&self) -> BoxFuture<'static, Result<Value, &'static str>> {

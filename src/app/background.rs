@@ -156,7 +156,8 @@ impl Background {
         for fetcher in self.fetchers {
             tasks.spawn(fetcher.run(terminal.clone(), engines.clock.clone()));
         }
-        let below = tower::Layer::layer(&crate::stack::credential::CredentialLayer, terminal);
+        let credential = crate::stack::credential::CredentialLayer::new(engines.vault.clone());
+        let below = tower::Layer::layer(&credential, terminal);
         tasks.spawn(session::close_idle(engines.sessions.clone(), below));
         tasks.spawn(engines.notices.clone().follow());
         tasks.spawn(notices::drive(

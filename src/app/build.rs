@@ -6,7 +6,7 @@ use super::{
     App, Options, StartError,
     admin::Operations,
     background::{Background, Drain},
-    build_info,
+    build_info, credentials,
     keys::Source,
     news::Bell,
     probes, reach, webhook,
@@ -20,7 +20,7 @@ use crate::{
     channel::Channels,
     clock::Clock,
     config::{self, Config},
-    credential::Purpose,
+    credential::{InProcess, Purpose, Vault},
     edge::{self, GuardConfig, GuardLayer, ServerConfig, Shutdown, TrustedProxies},
     idempotency::{Bodies, Replays, Settings},
     identity::{
@@ -77,7 +77,7 @@ pub(super) fn app(
         clock.clone(),
         Arc::new(AuditMetrics(metrics.clone())),
     )?);
-    let Kept { replays, approvals, ledger, pins, approved, store } =
+    let Kept { replays, approvals, ledger, pins, approved, vault, store } =
         kept(&config, &source, &clock)?;
     let transport = Transport::new(Trust::System);
     let channels = Channels::new(transport.clone());
@@ -144,6 +144,7 @@ pub(super) fn app(
         upstreams: upstreams.clone(),
         personal: None,
         replays,
+        vault: vault.clone(),
         approvals,
         argument_seal,
         max_arguments: to_usize(config.approvals.max_arguments),
@@ -227,6 +228,7 @@ pub(super) fn app(
         bell: bell.clone(),
         drain: background.drain.asked.clone(),
         pins,
+        vault,
         clock: clock.clone(),
     };
     let tokens = super::admin::tokens(&config.admin.tokens);
@@ -349,6 +351,7 @@ struct Kept {
     pins: Option<Arc<dyn PinStore>>,
     /// Definitions of tools that were approved before.
     approved: Vec<Approved>,
+    vault: Arc<Vault>,
     store: Option<Store>,
 }
 
@@ -360,7 +363,8 @@ fn kept(config: &Config, source: &Source, clock: &Clock) -> Result<Kept, StartEr
             let approvals = Arc::new(approval::Local::default());
             let ledger = Ledger::in_process(clock.clone());
             let (pins, approved) = (None, Vec::new());
-            return Ok(Kept { replays, approvals, ledger, pins, approved, store: None });
+            let vault = credentials::vault(Arc::new(InProcess::default()), config, source, clock)?;
+            return Ok(Kept { replays, approvals, ledger, pins, approved, vault, store: None });
         }
         config::Store::Sqlite(path) => store::Address::Sqlite(path.clone()),
         config::Store::Postgres(url) => store::Address::Postgres(url.clone()),
@@ -369,12 +373,14 @@ fn kept(config: &Config, source: &Source, clock: &Clock) -> Result<Kept, StartEr
     let opened = store::Store::open(&address, clock)?;
     let replays = Replays::durable(settings, clock.clone(), opened.replays, bodies, opened.usage);
     let ledger = Ledger::durable(clock.clone(), opened.quotas);
+    let vault = credentials::vault(opened.credentials, config, source, clock)?;
     Ok(Kept {
         replays,
         approvals: opened.approvals,
         ledger,
         pins: Some(opened.pins),
         approved: opened.approved,
+        vault,
         store: Some(opened.store),
     })
 }

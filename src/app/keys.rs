@@ -20,7 +20,7 @@ use super::{Options, StartError};
 use crate::{
     clock::Clock,
     config::Config,
-    credential::{Keeper, KeyId, KeyState, Keyring, KeyringFile, Purpose, RingFault},
+    credential::{Keeper, KeyId, KeyState, Keyring, KeyringFile, Kms, Purpose, RingFault},
     model::keys::KeySecrets,
     stack::Engines,
 };
@@ -91,6 +91,14 @@ impl Source {
         }
     }
 
+    /// Who wraps the data keys of what is sealed; nobody without a keyring.
+    pub fn kms(&self) -> Option<Arc<dyn Kms>> {
+        match self {
+            Source::Ring(keeper, ring) => Some(keeper.kms(ring.clone())),
+            Source::Shared(_) | Source::Memory => None,
+        }
+    }
+
     pub fn into_watch(self) -> Option<Watch> {
         match self {
             Source::Ring(keeper, ring) => Some(Watch { keeper, ring }),
@@ -148,6 +156,7 @@ impl Watch {
         let ring = self.keeper.open().map_err(|fault| fault.to_string())?;
         rekey(engines, &ring).map_err(|fault| fault.to_string())?;
         let before = std::mem::replace(&mut self.ring, Arc::new(ring));
+        engines.vault.rekey(self.keeper.kms(self.ring.clone()));
         tell(engines, &before.marks(), &self.ring.marks());
         Ok(())
     }

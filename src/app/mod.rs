@@ -5,6 +5,7 @@
 mod admin;
 mod background;
 mod build;
+mod credentials;
 pub mod faces;
 mod front;
 mod jwks;

@@ -9,7 +9,7 @@ use crate::{
     channel::{Channels, EnvValue, HttpSse, HttpSseConfig, ProcessConfig, Processes},
     config::{self, Config, EnvSource},
     model::{server::DialectKind, server_key::server_key},
-    stack::stage::{Upstream, Upstreams},
+    stack::stage::{Upstream, UpstreamAuth, Upstreams},
     telemetry::Metrics,
     upstream::{
         Breaker, Cluster, ClusterConfig, Egress, Endpoint, Guard, Reach, Retries, Transport,
@@ -37,6 +37,10 @@ pub(super) fn upstreams(
             dialect: upstream.dialect,
             pinned: upstream.protocol,
             reach,
+            auth: match upstream.auth {
+                config::UpstreamAuth::None => UpstreamAuth::None,
+                config::UpstreamAuth::Employee => UpstreamAuth::Employee,
+            },
             headers: upstream
                 .headers
                 .iter()
@@ -104,7 +108,8 @@ fn over_http(
             name: upstream.name.shared(),
             max_message: to_usize(upstream.max_response_bytes),
             opening: upstream.timeout,
-            shared: upstream.stateless,
+            // What was opened with one employee's credential serves no other.
+            shared: upstream.stateless && upstream.auth == config::UpstreamAuth::None,
         };
         HttpSse::new(config, cluster.clone(), channels.clone())
     };

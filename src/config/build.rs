@@ -9,8 +9,8 @@ use std::{
 
 use super::{
     Audit, Config, Drain, Edge, Errors, Idempotency, Lists, Questions, Sessions, Streams,
-    Telemetry, Tls, ToolsCallErrors, Trace, TraceTrust, admin, approvals, callers, egress, issuers,
-    keyring,
+    Telemetry, Tls, ToolsCallErrors, Trace, TraceTrust, admin, approvals, callers, credentials,
+    egress, issuers, keyring,
     raw::{RawConfig, RawEdge, RawIdempotency, RawLists, RawQuestions, RawStreams, RawTls},
     secret::Vault,
     store, upstreams,
@@ -33,7 +33,7 @@ pub(super) const MAX_LIFE: Duration = Duration::from_secs(30 * 86_400);
 const SECOND: Duration = Duration::from_secs(1);
 
 pub(super) fn build(raw: RawConfig, folder: &Path, env: Env<'_>, faults: &mut Faults) -> Config {
-    let vault = Vault { env, folder };
+    let vault = Vault { env, folder, is_kept: raw.keyring.is_some() || store::is_memory(&raw) };
     let policies = policies(&raw, folder, faults);
     let listen = raw.listen.as_ref().map_or(LISTEN, |listen| listen.value);
     let admin_listen = admin_listen(&raw, listen, faults);
@@ -85,6 +85,7 @@ pub(super) fn build(raw: RawConfig, folder: &Path, env: Env<'_>, faults: &mut Fa
         approvals: approvals::build(raw.approvals, vault, faults),
         egress: egress::build(raw.egress, faults),
         keyring: keyring::build(raw.keyring, folder, true, faults),
+        credentials: credentials::limits(raw.credentials, faults),
     }
 }
 

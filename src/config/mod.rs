@@ -7,6 +7,7 @@ mod admin;
 mod approvals;
 mod build;
 mod callers;
+mod credentials;
 mod egress;
 mod failing;
 mod issuers;
@@ -28,6 +29,7 @@ use url::Url;
 
 use crate::{
     approval::webhook::SigningKey,
+    credential::VaultLimits,
     mcp::Version,
     model::{
         caller::{CallerId, EmployeeId, Roles, TenantId},
@@ -40,6 +42,7 @@ pub use crate::{model::network::Network, registry::Names};
 
 pub use crate::model::sensitive::is_sensitive;
 pub use crate::model::template::{HeaderSource, HeaderTemplate, Part, TemplateFault};
+pub use credentials::UpstreamAuth;
 pub use keyring::Keyring;
 pub use load::{Loaded, Places, process_env};
 pub use net::Origin;
@@ -86,6 +89,8 @@ pub struct Config {
     pub egress: EgressConfig,
     /// `None`: keys live in memory.
     pub keyring: Option<Keyring>,
+    /// What of sealed credentials is kept in memory.
+    pub credentials: VaultLimits,
 }
 
 /// Somebody who is told by HTTP.
@@ -226,6 +231,7 @@ pub struct Upstream {
     pub dialect: DialectKind,
     /// `None`: probed.
     pub protocol: Option<Version>,
+    pub auth: UpstreamAuth,
     pub headers: Vec<Header>,
     /// Headers of the client's that pass. None is the gateway's own.
     pub forward_headers: Vec<HeaderName>,

@@ -1,4 +1,5 @@
-//! Opening secrets: from a variable or a file, and nowhere else.
+//! Opening secrets: from a variable or a file. What is in the credential store is opened when it
+//! is used, elsewhere.
 
 use std::{fs, path::Path};
 
@@ -19,6 +20,8 @@ pub struct Vault<'a> {
     pub env: Env<'a>,
     /// Relative paths start here.
     pub folder: &'a Path,
+    /// What is given to the credential store is there after a restart, or nobody expects it to be.
+    pub is_kept: bool,
 }
 
 impl Vault<'_> {
@@ -30,6 +33,12 @@ impl Vault<'_> {
                 (format!("the variable `{name}`"), found)
             }
             SecretRef::File(path) => (format!("the file `{path}`"), read(&self.folder.join(path))),
+            SecretRef::Stored(name) => {
+                let message = "only a header of an upstream can have its value in the store";
+                let fault = faults.add(FaultCode::BadValue, &name.at, message);
+                fault.suggest("write `{ env: NAME }` or `{ file: PATH }`");
+                return None;
+            }
         };
         let reason = match found {
             Ok(value) if value.is_empty() => "is empty".to_owned(),

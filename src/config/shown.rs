@@ -68,6 +68,10 @@ impl Config {
                 Store::Postgres(_) => format!("postgres:{SECRET}"),
             },
             "streams": streams(self),
+            "credentials": {
+                "cache_age": time(self.credentials.age),
+                "cache_entries": self.credentials.entries,
+            },
             "edge": edge(self),
             "idempotency": idempotency(self),
             "questions": questions(self),
@@ -151,6 +155,7 @@ fn upstream(upstream: &Upstream) -> Value {
             DialectKind::McpLite => "mcp-lite",
         },
         "protocol": upstream.protocol.map_or("auto", Version::as_str),
+        "auth": { "type": upstream.auth.word() },
         "headers": headers,
         "forward_headers": forwarded,
         "inject_user": upstream.inject_user,
@@ -169,7 +174,11 @@ fn upstream(upstream: &Upstream) -> Value {
 }
 
 fn source(source: &HeaderSource) -> String {
-    let HeaderSource::Template(template) = source else { return SECRET.to_owned() };
+    let template = match source {
+        HeaderSource::Template(template) => template,
+        HeaderSource::Secret(_) => return SECRET.to_owned(),
+        HeaderSource::Stored(name) => return format!("[secret {name}]"),
+    };
     let part = |part: &Part| match part {
         Part::Literal(text) => text.to_string(),
         Part::Employee => "$ctx.user.empId".to_owned(),

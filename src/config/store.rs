@@ -8,7 +8,7 @@ use secrecy::{ExposeSecret, SecretString};
 use url::Url;
 
 use super::{
-    raw::{RawStore, RawStoreAddress},
+    raw::{RawConfig, RawStore, RawStoreAddress},
     secret::Vault,
 };
 use crate::fault::{FaultCode, Faults, Span};
@@ -24,6 +24,12 @@ pub enum Store {
     Sqlite(PathBuf),
     /// A `postgres://` URL.
     Postgres(SecretString),
+}
+
+/// Whether nothing of it is to outlive the process.
+pub(super) fn is_memory(raw: &RawConfig) -> bool {
+    let address = raw.store.as_ref().map(|store| &store.address);
+    matches!(address, Some(RawStoreAddress::Text(text)) if text == "memory")
 }
 
 pub(super) fn build(raw: Option<RawStore>, vault: Vault<'_>, faults: &mut Faults) -> Store {

@@ -10,8 +10,8 @@ use url::Url;
 use super::{
     Header, HeaderSource, HeaderTemplate, Upstream,
     build::{MAX_WAIT, size, within},
-    failing, is_sensitive, process,
-    raw::{RawHeader, RawHeaderValue, RawUpstream},
+    credentials, failing, is_sensitive, process,
+    raw::{RawHeader, RawHeaderValue, RawUpstream, SecretRef},
     secret::Vault,
 };
 use crate::{
@@ -59,6 +59,7 @@ fn build_one(raw: RawUpstream, vault: Vault<'_>, faults: &mut Faults) -> Option<
     };
     let urls = build_urls(&raw.urls, faults);
     let process = raw.process.map(|process| process::build(process, vault, faults));
+    let auth = credentials::auth(raw.auth, process.is_some(), faults);
     let headers = build_headers(raw.headers, vault, faults);
     let forward_headers = build_forwarded(raw.forward_headers, &headers, faults);
     let (timeout, max_time) = build_times(raw.timeout, raw.max_time, faults);
@@ -68,6 +69,7 @@ fn build_one(raw: RawUpstream, vault: Vault<'_>, faults: &mut Faults) -> Option<
         process,
         dialect,
         protocol: raw.protocol.and_then(|protocol| protocol.value),
+        auth,
         headers,
         forward_headers,
         inject_user: raw.inject_user.is_none_or(|inject| inject.value),
@@ -210,6 +212,16 @@ fn header_value(
     faults: &mut Faults,
 ) -> Option<HeaderSource> {
     match value {
+        RawHeaderValue::Secret(SecretRef::Stored(secret)) => {
+            if !vault.is_kept {
+                let message =
+                    "a secret of the store is sealed under the keyring, and there is none";
+                let fault = faults.add(FaultCode::Contradiction, &secret.at, message);
+                fault.suggest("add `keyring: { file: … }`: `hangu keys new` makes one");
+                return None;
+            }
+            Some(HeaderSource::Stored(secret.value.into()))
+        }
         RawHeaderValue::Secret(secret) => {
             let value = vault.open(&secret, at, faults)?;
             let text = value.expose_secret();

@@ -20,12 +20,13 @@ pub(super) const BLOCK: u64 = 1 << 12;
 
 /// What of it is reserved and not used yet.
 pub(super) struct Budget {
-    file: KeyringFile,
+    /// `None`: the keys end with the process, and so does what is counted.
+    file: Option<KeyringFile>,
     left: Mutex<HashMap<KeyId, u64>>,
 }
 
 impl Budget {
-    pub fn new(file: KeyringFile) -> Self {
+    pub fn new(file: Option<KeyringFile>) -> Self {
         Self { file, left: Mutex::default() }
     }
 
@@ -41,7 +42,9 @@ impl Budget {
     }
 
     fn reserve(&self, id: KeyId) -> Result<u64, KmsFault> {
-        let reserved = self.file.update(|ring| {
+        // Such a process never lives to use one up.
+        let Some(file) = &self.file else { return Ok(MAX_WRAPS) };
+        let reserved = file.update(|ring| {
             let key = ring.keys.iter_mut().find(|key| key.id == id);
             let Some(key) = key else { return Ok(None) };
             if key.wraps.saturating_add(BLOCK) > MAX_WRAPS {

@@ -60,6 +60,11 @@ pub trait Kms: Send + Sync {
 
     fn unwrap(&self, wrapped: &Wrapped, context: &Context<'_>) -> Result<DataKey, KmsFault>;
 
+    /// Whether it unwraps at once, asking nobody; then a core of calls may do it.
+    fn is_local(&self) -> bool {
+        false
+    }
+
     /// Whether it could do its work at present.
     fn health(&self) -> Result<(), KmsFault>;
 }

@@ -8,8 +8,8 @@ use arc_swap::ArcSwap;
 use secrecy::{ExposeSecret, ExposeSecretMut, SecretBox};
 
 use super::{
-    Context, DataKey, Key, KeyId, KeyState, Keyring, KeyringFile, Kms, KmsFault, Purpose, Wrapped,
-    budget::Budget,
+    Context, DataKey, Key, KeyId, KeyState, Keyring, KeyringFile, Kms, KmsFault, Purpose,
+    RingFault, Wrapped, budget::Budget,
 };
 
 const NONCE: usize = 12;
@@ -30,7 +30,14 @@ pub struct LocalKms {
 impl LocalKms {
     /// `file` is where use of the keys is counted.
     pub fn new(ring: Arc<Keyring>, file: KeyringFile) -> Self {
-        Self { ring: ArcSwap::new(ring), budget: Budget::new(file) }
+        Self { ring: ArcSwap::new(ring), budget: Budget::new(Some(file)) }
+    }
+
+    /// Under one key that ends with the process.
+    pub fn in_process(now_ms: u64) -> Result<Self, RingFault> {
+        let mut ring = Keyring::default();
+        ring.add(None, now_ms)?;
+        Ok(Self { ring: ArcSwap::from_pointee(ring), budget: Budget::new(None) })
     }
 
     /// Goes on with this keyring.
@@ -98,6 +105,10 @@ impl Kms for LocalKms {
             )
             .map_err(|_| KmsFault::Mismatch)?;
         Ok(key)
+    }
+
+    fn is_local(&self) -> bool {
+        true
     }
 
     fn health(&self) -> Result<(), KmsFault> {

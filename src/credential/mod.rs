@@ -4,7 +4,8 @@
 //! a key come secrets for each purpose (`purpose.rs`). What is sealed has a data key of its own,
 //! which is wrapped by whoever keeps keys (`kms.rs`): the keyring, or a program that asks another
 //! system (`exec.rs`, behind `cache.rs`). `record.rs` says what a credential is, `store.rs` what
-//! is asked of whoever keeps the sealed ones. `keeper.rs` puts the first ones together.
+//! is asked of whoever keeps the sealed ones (`memory.rs` is one without a store). `keeper.rs` puts
+//! the first ones together; `vault.rs` keeps and opens credentials for those who use them.
 //!
 //! Nothing here attaches a credential to a request.
 
@@ -15,11 +16,13 @@ mod file;
 mod keeper;
 mod kms;
 mod local;
+mod memory;
 mod purpose;
 mod record;
 mod ring;
 mod seal;
 pub mod store;
+mod vault;
 
 #[cfg(test)]
 mod tests;
@@ -32,8 +35,10 @@ pub use self::{
     keeper::Keeper,
     kms::{Context, DataKey, Kms, KmsFault, Wrapped},
     local::LocalKms,
+    memory::InProcess,
     purpose::Purpose,
     record::{Credential, CredentialKind, CredentialRef, Owner, Whose},
     ring::{Key, KeyId, KeyState, Keyring, RingFault},
     seal::{SealFault, key_of, open, rewrap, seal},
+    vault::{Listed, Vault, VaultFault, VaultLimits},
 };

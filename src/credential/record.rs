@@ -9,6 +9,10 @@ use zeroize::{Zeroize, Zeroizing};
 use super::{Context, Kms, SealFault, open, rewrap, seal};
 use crate::model::caller::{EmployeeId, TenantId};
 
+/// Before the name of an operator's secret, in the place of a server's key; no server has such a
+/// one.
+const SECRET: &str = "secret:";
+
 /// Of the JSON that is sealed.
 const SCHEMA: u16 = 1;
 
@@ -22,6 +26,8 @@ pub enum Credential {
     },
     /// Names and values.
     Headers(Vec<(String, SecretString)>),
+    /// One value, for whoever names it.
+    Value(SecretString),
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -29,6 +35,7 @@ pub enum CredentialKind {
     Bearer,
     Basic,
     Headers,
+    Value,
 }
 
 /// Names a stored credential, and says nothing of it.
@@ -58,6 +65,7 @@ enum Plain {
     Bearer { token: String },
     Basic { user: String, password: String },
     Headers { headers: Vec<(String, String)> },
+    Value { value: String },
 }
 
 // === impl Credential ===
@@ -68,6 +76,7 @@ impl Credential {
             Credential::Bearer(_) => CredentialKind::Bearer,
             Credential::Basic { .. } => CredentialKind::Basic,
             Credential::Headers(_) => CredentialKind::Headers,
+            Credential::Value(_) => CredentialKind::Value,
         }
     }
 
@@ -83,6 +92,7 @@ impl Credential {
                 let own = |(name, value): &(String, SecretString)| (name.clone(), own(value));
                 Plain::Headers { headers: headers.iter().map(own).collect() }
             }
+            Credential::Value(value) => Plain::Value { value: own(value) },
         };
         // Room enough that it does not move and leave a copy.
         let mut text = Zeroizing::new(Vec::with_capacity(64 * 1024));
@@ -103,6 +113,7 @@ impl Credential {
                 let taken = std::mem::take(headers).into_iter();
                 Credential::Headers(taken.map(|(name, value)| (name, value.into())).collect())
             }
+            Plain::Value { value } => Credential::Value(take(value)),
         })
     }
 
@@ -133,6 +144,7 @@ impl Drop for Plain {
             Plain::Bearer { token } => token.zeroize(),
             Plain::Basic { password, .. } => password.zeroize(),
             Plain::Headers { headers } => headers.iter_mut().for_each(|(_, value)| value.zeroize()),
+            Plain::Value { value } => value.zeroize(),
         }
     }
 }
@@ -140,14 +152,19 @@ impl Drop for Plain {
 // === impl CredentialKind ===
 
 impl CredentialKind {
-    pub const ALL: [CredentialKind; 3] =
-        [CredentialKind::Bearer, CredentialKind::Basic, CredentialKind::Headers];
+    pub const ALL: [CredentialKind; 4] = [
+        CredentialKind::Bearer,
+        CredentialKind::Basic,
+        CredentialKind::Headers,
+        CredentialKind::Value,
+    ];
 
     pub const fn as_str(self) -> &'static str {
         match self {
             CredentialKind::Bearer => "bearer",
             CredentialKind::Basic => "basic",
             CredentialKind::Headers => "headers",
+            CredentialKind::Value => "value",
         }
     }
 }
@@ -201,6 +218,21 @@ impl Owner {
 // === impl Whose ===
 
 impl Whose {
+    /// What an operator has given a name to, for `{ secret: NAME }`.
+    pub fn secret(name: &str) -> Self {
+        Self {
+            // No tenant is called so.
+            tenant: TenantId::new(""),
+            owner: Owner::Gateway,
+            server_key: format!("{SECRET}{name}").into(),
+        }
+    }
+
+    /// The name of such a one.
+    pub fn secret_name(server_key: &str) -> Option<&str> {
+        server_key.strip_prefix(SECRET)
+    }
+
     fn with_context<T>(&self, run: impl FnOnce(&Context<'_>) -> T) -> T {
         let owner = self.owner.text();
         run(&Context {

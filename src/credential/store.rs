@@ -45,6 +45,20 @@ pub struct Held {
     pub updated_ms: u64,
 }
 
+/// Tells one credential of an owner from the next in its place. Sealing it anew, or renewing its
+/// token, makes no other of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Stamp {
+    reference: CredentialRef,
+    updated_ms: u64,
+}
+
+impl Held {
+    pub fn stamp(&self) -> Stamp {
+        Stamp { reference: self.reference, updated_ms: self.updated_ms }
+    }
+}
+
 /// What is kept under one key.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct KeyUse {

@@ -2,6 +2,7 @@
 
 mod files;
 mod kms;
+mod vault;
 mod vectors;
 
 use std::{fs, path::Path, sync::Arc};
@@ -67,6 +68,7 @@ fn every_kind() -> Vec<Credential> {
             ("X-Api-Key".to_owned(), "planted-value".into()),
             ("X-Empty".to_owned(), "".into()),
         ]),
+        Credential::Value("planted-secret".into()),
     ]
 }
 
@@ -79,6 +81,7 @@ fn shown(credential: &Credential) -> String {
                 headers.iter().map(|(name, value)| format!("{name}={}", value.expose_secret()));
             shown.collect::<Vec<_>>().join(",")
         }
+        Credential::Value(value) => format!("value {}", value.expose_secret()),
     }
 }
 

@@ -38,6 +38,7 @@ pub fn object(error: &Error, trace_id: &str) -> Vec<u8> {
             json::write_str(&mut out, value);
         }
     };
+    text("alias", error.code().alias());
     text("limit", error.limit());
     text("pointer", error.pointer());
     text("approvalId", error.approval());

@@ -47,6 +47,8 @@ pub enum HeaderSource {
     Template(HeaderTemplate),
     /// A legal header value.
     Secret(SecretString),
+    /// What is kept under this name when a request is written.
+    Stored(Box<str>),
 }
 
 /// What is wrong with a template: a sentence, and what was probably meant.

@@ -9,13 +9,18 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::{HeaderMap, StatusCode, header as http_header};
 
+use super::stage::Upstream;
 use crate::{
     body::{self, Body, CollectError},
+    credential::VaultFault,
     dialect::{jsonrpc, south},
     error::{Code, Error, Next, Trouble},
     json::{self, Doc, Kind, Value},
     mcp::rpc,
-    model::reply::{Final, ResultBody},
+    model::{
+        caller::Caller,
+        reply::{Final, ResultBody},
+    },
 };
 
 /// The most that is read of a failure's body.
@@ -59,6 +64,36 @@ pub(crate) fn failure(upstream: &str, what: &str) -> Error {
 /// The server forgot the session that a call is made in.
 pub(crate) fn session_lost(upstream: &str) -> Error {
     failure(upstream, "lost the session in which the call was made").with_kind("session_lost")
+}
+
+/// The caller has no credential for a server that takes each employee's own.
+pub(crate) fn no_credential(upstream: &Upstream, caller: &Caller) -> Error {
+    let name = &upstream.name;
+    let message = match &caller.principal.employee {
+        Some(_) => {
+            format!("you have set no credential for `{name}`, which takes each employee's own")
+        }
+        None => format!("`{name}` takes each employee's own credential, and no employee is named"),
+    };
+    Error::new(Code::ServerNotConfigured, message).with_known_outcome()
+}
+
+/// A credential cannot be looked up or opened: our own failure, not the server's.
+pub(crate) fn vault_failed(upstream: &Upstream, fault: VaultFault) -> Error {
+    let error = Error::new(
+        Code::Internal,
+        format!("the credential for `{}` cannot be opened, so nothing was sent", upstream.name),
+    )
+    .with_known_outcome();
+    let error = match &fault {
+        VaultFault::Store(_) => error
+            .with_kind("store_unavailable")
+            .with_reason("store_unavailable")
+            .with_advice(true, Next::Wait)
+            .with_retry_after(Duration::from_secs(5)),
+        _ => error.with_kind("credential"),
+    };
+    error.with_cause(fault)
 }
 
 /// Reads a whole body up to a cap. One piece is passed on as it is.

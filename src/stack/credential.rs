@@ -3,22 +3,29 @@
 //! The only place where secrets are opened, for as long as one request is written. Of the
 //! client's headers only those go on that the operator lists.
 
+mod attach;
+
 use std::{
     future::{Future, Ready, ready},
+    mem,
     pin::Pin,
     sync::Arc,
     task::{Context, Poll, ready as ready_or_return},
 };
 
 use futures_util::future::Either;
-use http::{HeaderMap, HeaderName, HeaderValue, Request, Response, header as http_header};
+use http::{
+    HeaderMap, HeaderName, HeaderValue, Request, Response, StatusCode, header as http_header,
+};
 use pin_project_lite::pin_project;
 use secrecy::ExposeSecret;
 use tower::{Layer, Service};
 
-use super::stage::Hop;
+use self::attach::Attached;
+use super::stage::{BoxFuture, Hop, UpstreamAuth};
 use crate::{
     body::{Body, BoxError},
+    credential::Vault,
     error::{Code, Error},
     mcp::header,
     model::{
@@ -32,43 +39,86 @@ use crate::{
 const CALL_SOURCE: &str = "mcp";
 
 /// Writes the last headers of a request.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct CredentialLayer;
+#[derive(Clone)]
+pub struct CredentialLayer {
+    vault: Arc<Vault>,
+}
+
+impl CredentialLayer {
+    pub fn new(vault: Arc<Vault>) -> Self {
+        Self { vault }
+    }
+}
 
 impl<S> Layer<S> for CredentialLayer {
     type Service = Credential<S>;
 
     fn layer(&self, inner: S) -> Credential<S> {
-        Credential { inner }
+        Credential { inner, vault: self.vault.clone() }
     }
 }
 
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct Credential<S> {
     inner: S,
+    vault: Arc<Vault>,
 }
 
 impl<S, B> Service<Hop> for Credential<S>
 where
-    S: Service<Outgoing, Response = Response<B>, Error = Error>,
+    S: Service<Outgoing, Response = Response<B>, Error = Error> + Clone + Send + 'static,
+    S::Future: Send,
     B: http_body::Body<Data = bytes::Bytes> + Origin + Send + 'static,
     B::Error: Into<BoxError>,
 {
     type Response = Response<Body>;
     type Error = Error;
-    type Future = Either<Ready<Result<Response<Body>, Error>>, Answered<S::Future>>;
+    type Future = Either<
+        Ready<Result<Response<Body>, Error>>,
+        Either<Answered<S::Future>, BoxFuture<Response<Body>>>,
+    >;
 
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Error>> {
         self.inner.poll_ready(cx)
     }
 
     fn call(&mut self, hop: Hop) -> Self::Future {
+        if attach::concerns(&hop.upstream) {
+            let clone = self.inner.clone();
+            let inner = mem::replace(&mut self.inner, clone);
+            let looked_up = authenticated(inner, self.vault.clone(), hop);
+            return Either::Right(Either::Right(Box::pin(looked_up)));
+        }
         let exchange = hop.exchange.clone();
-        match outgoing(hop) {
-            Ok(outgoing) => Either::Right(Answered { inner: self.inner.call(outgoing), exchange }),
+        match outgoing(hop, Attached::default()) {
+            Ok(outgoing) => {
+                Either::Right(Either::Left(Answered { inner: self.inner.call(outgoing), exchange }))
+            }
             Err(error) => Either::Left(ready(Err(error))),
         }
     }
+}
+
+/// A request for which something is looked up first.
+async fn authenticated<S, B>(
+    mut inner: S,
+    vault: Arc<Vault>,
+    hop: Hop,
+) -> Result<Response<Body>, Error>
+where
+    S: Service<Outgoing, Response = Response<B>, Error = Error>,
+    B: http_body::Body<Data = bytes::Bytes> + Origin + Send + 'static,
+    B::Error: Into<BoxError>,
+{
+    let attached = attach::gather(&vault, &hop).await?;
+    let (upstream, exchange) = (hop.upstream.clone(), hop.exchange.clone());
+    let is_employees = hop.caller.is_some() && matches!(upstream.auth, UpstreamAuth::Employee);
+    let outgoing = outgoing(hop, attached)?;
+    let response = Answered { inner: inner.call(outgoing), exchange }.await?;
+    if response.status() == StatusCode::UNAUTHORIZED && is_employees {
+        return Err(attach::refused(&upstream));
+    }
+    Ok(response)
 }
 
 pin_project! {
@@ -105,7 +155,7 @@ where
     }
 }
 
-fn outgoing(mut hop: Hop) -> Result<Outgoing, Error> {
+fn outgoing(mut hop: Hop, attached: Attached) -> Result<Outgoing, Error> {
     let upstream = hop.upstream.clone();
     forward(&mut hop, &upstream.forward)?;
     let trace_id = hop.exchange.facts().trace.trace_id_digits();
@@ -114,7 +164,7 @@ fn outgoing(mut hop: Hop) -> Result<Outgoing, Error> {
     }
     hop.headers.insert(header::CALL_SOURCE, HeaderValue::from_static(CALL_SOURCE));
     for (name, source) in &upstream.headers {
-        match value(source, &hop, name)? {
+        match value(source, &hop, name, &attached)? {
             Some(value) => {
                 hop.headers.insert(name.clone(), value);
             }
@@ -130,6 +180,9 @@ fn outgoing(mut hop: Hop) -> Result<Outgoing, Error> {
                 );
             }
         }
+    }
+    for (name, value) in attached.credential {
+        hop.headers.insert(name, value);
     }
     let mut request = Request::new(Body::from(hop.body));
     *request.method_mut() = hop.method;
@@ -176,6 +229,7 @@ fn value(
     source: &HeaderSource,
     hop: &Hop,
     name: &HeaderName,
+    attached: &Attached,
 ) -> Result<Option<HeaderValue>, Error> {
     match source {
         HeaderSource::Secret(secret) => {
@@ -183,6 +237,10 @@ fn value(
                 HeaderValue::try_from(secret.expose_secret()).map_err(|_| broken(name))?;
             value.set_sensitive(true);
             Ok(Some(value))
+        }
+        HeaderSource::Stored(_) => {
+            let found = attached.stored.iter().find(|(stored, _)| stored == name);
+            Ok(found.map(|(_, value)| value.clone()))
         }
         HeaderSource::Template(template) => {
             let mut text = String::new();

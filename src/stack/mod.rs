@@ -81,6 +81,7 @@ use crate::{
     audit::{Audit, Keys},
     body::{Body, BoxError},
     clock::Clock,
+    credential::Vault,
     error::Error,
     idempotency::Replays,
     identity::{
@@ -119,6 +120,8 @@ pub struct Engines {
     /// Servers of employees' own; `None`: nobody can have any.
     pub personal: Option<Arc<dyn Personal>>,
     pub replays: Arc<Replays>,
+    /// Credentials of employees, and secrets that operators have named.
+    pub vault: Arc<Vault>,
     /// Calls that wait for somebody's yes.
     pub approvals: Arc<Approvals>,
     /// Seals their arguments for those who decide.
@@ -275,9 +278,9 @@ where
     R::Error: Into<BoxError>,
 {
     // Secrets are opened last and seen by nothing above.
-    let stack = CredentialLayer.layer(terminal);
+    let stack = CredentialLayer::new(engines.vault.clone()).layer(terminal);
     // A session needs the credential to be opened with.
-    let stack = SessionLayer::new(engines.sessions.clone()).layer(stack);
+    let stack = SessionLayer::new(engines.sessions.clone(), engines.vault.clone()).layer(stack);
     SouthboundLayer::new(engines.parked.clone(), engines.sides.clone())
         .with_metrics(engines.telemetry.metrics().clone())
         .layer(stack)

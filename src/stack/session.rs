@@ -26,10 +26,14 @@ use tower::{Layer, Service};
 
 use super::{
     answer,
-    stage::{BoxFuture, HeldSession, Hop},
+    stage::{BoxFuture, HeldSession, Hop, UpstreamAuth},
 };
 use crate::{
     body::{Body, Pieces},
+    credential::{
+        Vault,
+        store::{Held, Stamp},
+    },
     error::{Code, Error},
     mcp::{Capabilities, Served},
 };
@@ -42,11 +46,13 @@ use self::pool::{Life, Session, Slot};
 #[derive(Clone)]
 pub struct SessionLayer {
     sessions: Arc<Sessions>,
+    vault: Arc<Vault>,
 }
 
 impl SessionLayer {
-    pub fn new(sessions: Arc<Sessions>) -> Self {
-        Self { sessions }
+    /// `vault` knows with which credential a session has to be opened.
+    pub fn new(sessions: Arc<Sessions>, vault: Arc<Vault>) -> Self {
+        Self { sessions, vault }
     }
 }
 
@@ -54,14 +60,14 @@ impl<S> Layer<S> for SessionLayer {
     type Service = WithSession<S>;
 
     fn layer(&self, inner: S) -> WithSession<S> {
-        WithSession { inner, sessions: self.sessions.clone() }
+        WithSession { inner, layer: self.clone() }
     }
 }
 
 #[derive(Clone)]
 pub struct WithSession<S> {
     inner: S,
-    sessions: Arc<Sessions>,
+    layer: SessionLayer,
 }
 
 impl<S> Service<Hop> for WithSession<S>
@@ -83,19 +89,20 @@ where
         }
         let clone = self.inner.clone();
         let inner = mem::replace(&mut self.inner, clone);
-        let sessions = self.sessions.clone();
-        Either::Right(Box::pin(in_session(inner, sessions, hop)))
+        let layer = self.layer.clone();
+        Either::Right(Box::pin(in_session(inner, layer, hop)))
     }
 }
 
 async fn in_session<S>(
     mut inner: S,
-    sessions: Arc<Sessions>,
+    SessionLayer { sessions, vault }: SessionLayer,
     mut hop: Hop,
 ) -> Result<Response<Body>, Error>
 where
     S: Service<Hop, Response = Response<Body>, Error = Error>,
 {
+    hop.credential = employees(&vault, &hop).await?;
     if let Some(held) = hop.held.take() {
         return in_held(inner, hop, held).await;
     }
@@ -118,12 +125,32 @@ async fn in_held<S>(mut inner: S, hop: Hop, held: HeldSession) -> Result<Respons
 where
     S: Service<Hop, Response = Response<Body>, Error = Error>,
 {
+    if held.credential != stamp(&hop) {
+        held.lost.store(true, Ordering::Relaxed);
+        return Err(answer::session_lost(hop.upstream.name.as_str()).with_known_outcome());
+    }
     let response = inner.call(within(&hop, &held)).await?;
     if response.status() == StatusCode::NOT_FOUND && held.id.is_some() {
         held.lost.store(true, Ordering::Relaxed);
         return Err(answer::session_lost(hop.upstream.name.as_str()));
     }
     Ok(holding(response, held))
+}
+
+/// The sealed credential of the employee that a session is for, where it is opened with his own.
+async fn employees(vault: &Vault, hop: &Hop) -> Result<Option<Arc<Held>>, Error> {
+    let (UpstreamAuth::Employee, Some(caller)) = (&hop.upstream.auth, &hop.caller) else {
+        return Ok(None);
+    };
+    let missing = || answer::no_credential(&hop.upstream, caller);
+    let whose = hop.upstream.credential_of(caller).ok_or_else(missing)?;
+    let held = vault.held(&whose).await;
+    let held = held.map_err(|fault| answer::vault_failed(&hop.upstream, fault))?;
+    held.map(Some).ok_or_else(missing)
+}
+
+fn stamp(hop: &Hop) -> Option<Stamp> {
+    hop.credential.as_ref().map(|held| held.stamp())
 }
 
 fn holding(mut response: Response<Body>, session: HeldSession) -> Response<Body> {
@@ -144,11 +171,16 @@ where
     S: Service<Hop, Response = Response<Body>, Error = Error>,
 {
     let mut open = slot.session.lock().await;
+    // One that was opened with another credential serves nobody any more.
+    if let Some(session) = open.take_if(|session| session.held.credential != stamp(hop)) {
+        session.held.lost.store(true, Ordering::Relaxed);
+    }
     if open.as_ref().is_none_or(|session| Some(session.serial) == dead) {
         *open = None;
         let opened = opening::open(inner, hop).await?;
         let held = HeldSession {
             id: opened.id,
+            credential: stamp(hop),
             version: opened.version,
             served: opened.served,
             lost: Arc::new(AtomicBool::new(false)),

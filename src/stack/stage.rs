@@ -24,6 +24,10 @@ use tokio::time::Instant;
 
 use crate::{
     body::Pieces,
+    credential::{
+        Owner, Whose,
+        store::{Held, Stamp},
+    },
     error::Error,
     limit,
     mcp::{Capabilities, Family, LogLevel, Served, Version},
@@ -70,6 +74,15 @@ impl Era {
     }
 }
 
+/// How requests to an upstream are authenticated, beside its configured headers.
+#[derive(Debug, Clone)]
+pub enum UpstreamAuth {
+    /// By those alone.
+    None,
+    /// By the credential that the calling employee has for the server, in his tenant.
+    Employee,
+}
+
 /// An upstream as configured.
 pub struct Upstream {
     pub name: UpstreamName,
@@ -79,12 +92,13 @@ pub struct Upstream {
     pub pinned: Option<Version>,
     /// Its addresses, or what stands in for them.
     pub reach: Reach,
+    pub auth: UpstreamAuth,
     /// Sent with each request, in this order.
     pub headers: Vec<(HeaderName, HeaderSource)>,
     /// Client headers that go on.
     pub forward: Vec<HeaderName>,
     pub inject_user: bool,
-    /// Employees may share a session.
+    /// The server keeps nothing of a session.
     pub stateless: bool,
     /// A server of the handshake era may ask, and its call is held open until somebody answers.
     pub park: bool,
@@ -117,6 +131,23 @@ impl Upstream {
 
     pub fn set_era(&self, era: Option<Era>) {
         *self.era.write() = era;
+    }
+
+    /// Whether employees share its sessions: it keeps nothing of them, and they were not opened
+    /// with anybody's own credential.
+    pub fn shares_sessions(&self) -> bool {
+        self.stateless && !matches!(self.auth, UpstreamAuth::Employee)
+    }
+
+    /// Whose credential a caller's requests carry, where it is his own; nobody's where no employee
+    /// is named.
+    pub fn credential_of(&self, caller: &Caller) -> Option<Whose> {
+        let employee = caller.principal.employee.clone()?;
+        Some(Whose {
+            tenant: caller.tenant.clone(),
+            owner: Owner::Employee(employee),
+            server_key: self.server_key.clone(),
+        })
     }
 
     /// What the server declared that it serves; nothing, until it was asked.
@@ -354,6 +385,8 @@ pub struct Routed {
 pub struct HeldSession {
     /// A server may do without.
     pub id: Option<HeaderValue>,
+    /// Whose credential it was opened with, where it was an employee's own.
+    pub credential: Option<Stamp>,
     /// What was agreed on.
     pub version: Version,
     /// What the server declared when the session was opened.
@@ -385,6 +418,8 @@ pub struct Hop {
     pub capabilities: Capabilities,
     /// Log messages from this level up are wanted of its session.
     pub log_level: Option<LogLevel>,
+    /// The sealed credential that goes with it, where one was looked up already.
+    pub credential: Option<Arc<Held>>,
     /// The very session it belongs into; if that is gone, so is what the request is about.
     pub held: Option<HeldSession>,
     /// Where earlier attempts of the same call went, if that matters.
@@ -419,6 +454,7 @@ impl Hop {
             session: true,
             capabilities,
             log_level: None,
+            credential: None,
             held: None,
             tried: None,
             client_headers: Arc::default(),

@@ -24,7 +24,8 @@ INSERT INTO credential
 VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $8)
 ON CONFLICT (tenant, owner, server_key) DO UPDATE SET
     kind = excluded.kind, key_id = excluded.key_id, sealed = excluded.sealed,
-    updated_ms = excluded.updated_ms
+    updated_ms = CASE WHEN excluded.updated_ms > credential.updated_ms
+        THEN excluded.updated_ms ELSE credential.updated_ms + 1 END
 RETURNING reference";
 
 macro_rules! columns {

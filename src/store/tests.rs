@@ -86,6 +86,9 @@ contract!(credentials_in_sqlite, sqlite, credential_suite: an_owner_has_one_for_
     one_that_changed_meanwhile_is_not_rewrapped, what_was_kept_is_there_after_a_restart,
     nothing_planted_is_in_the_file);
 
+contract!(credentials_in_memory, memory, credential_suite: an_owner_has_one_for_a_server,
+    nobody_finds_another_s, one_that_changed_meanwhile_is_not_rewrapped);
+
 contract!(credentials_in_postgres, postgres, credential_suite: an_owner_has_one_for_a_server,
     nobody_finds_another_s, what_is_sealed_under_which_key_is_counted,
     one_that_changed_meanwhile_is_not_rewrapped, what_was_kept_is_there_after_a_restart);

@@ -14,6 +14,7 @@ mod breaker;
 mod browser_edge;
 mod check_table;
 mod continuation;
+mod credentials;
 mod demo;
 mod durable;
 mod error_mapping;

@@ -59,6 +59,7 @@ fn operation(route: &Route) -> Value {
         Need::Look => &["viewer", "operator", "approver", "security"],
         Need::Operate => &["operator"],
         Need::Approve => &["approver", "security"],
+        Need::Secure => &["security"],
     };
     let error = json!({
         "description": "Why not.",

@@ -38,7 +38,7 @@ pub enum Role {
     /// Looks, and approves definitions of tools; calls are approved by employees under their own
     /// identity.
     Approver,
-    /// The same.
+    /// The same, and sets secrets.
     Security,
     /// Everything: the one token of `admin.token`.
     All,
@@ -51,6 +51,8 @@ pub(super) enum Need {
     Operate,
     /// Of definitions of tools.
     Approve,
+    /// Secrets of servers.
+    Secure,
 }
 
 /// Why a token is not taken.
@@ -89,6 +91,7 @@ impl Role {
         match need {
             Need::Look => true,
             Need::Operate => matches!(self, Role::Operator | Role::All),
+            Need::Secure => matches!(self, Role::Security | Role::All),
             Need::Approve => matches!(self, Role::Approver | Role::Security | Role::All),
         }
     }

@@ -6,6 +6,7 @@
 mod admin;
 mod approvals;
 mod callers;
+mod credentials;
 mod egress;
 mod failing;
 mod issuers;
@@ -18,12 +19,13 @@ use super::{Names, Network, Origin, ToolsCallErrors, TraceTrust};
 use crate::{
     fault::{FaultCode, Faults, Span},
     model::server::Risk,
-    yaml::{ByteSize, FromNode, MapReader, Node, Spanned, VERSION, Value, Words},
+    yaml::{ByteSize, FromNode, MapReader, Node, Spanned, VERSION, Value, Words, check_name},
 };
 
 pub use admin::{AdminRole, RawAdmin, RawToken};
 pub use approvals::{RawApprovals, RawWebhook};
 pub use callers::{RawCaller, RawEmployee, RawIdentity, RawKey, RawKeySource};
+pub use credentials::{RawAuth, RawAuthKind, RawCredentials};
 pub use egress::RawEgress;
 pub use failing::{RawBreaker, RawRetries};
 pub use issuers::{ALGORITHMS, Algorithm, RawIssuer, RawScopes};
@@ -63,6 +65,7 @@ pub struct RawConfig {
     pub approvals: RawApprovals,
     pub egress: RawEgress,
     pub keyring: Option<RawKeyring>,
+    pub credentials: Option<RawCredentials>,
 }
 
 /// Where what must last is kept.
@@ -142,6 +145,8 @@ pub struct RawLists {
 pub enum SecretRef {
     Env(String),
     File(String),
+    /// Under a name, in the credential store.
+    Stored(Spanned<String>),
 }
 
 const SHARED: Words<()> = Words {
@@ -192,7 +197,6 @@ impl RawConfig {
         if let Some(version) = map.required_node("version", faults) {
             VERSION.read(version, faults);
         }
-        map.later(&["credentials"], faults);
         read_backend(&mut map, "shared", &SHARED, faults);
         let config = Self {
             at: node.at.clone(),
@@ -231,6 +235,7 @@ impl RawConfig {
             approvals: approvals::read(&mut map, faults),
             egress: egress::read(&mut map, faults),
             keyring: map.optional("keyring", faults),
+            credentials: map.optional("credentials", faults),
         };
         map.finish(faults);
         Some(config)
@@ -372,22 +377,30 @@ impl FromNode for RawStore {
 impl SecretRef {
     /// Reads `env`, `file` or `secret` of a mapping that may have other keys too.
     fn read(map: &mut MapReader<'_>, faults: &mut Faults) -> Option<Self> {
-        let later = map.entry("secret").is_some();
-        map.later(&["secret"], faults);
+        let stored: Option<Spanned<String>> = map.optional("secret", faults);
         let env: Option<String> = map.optional("env", faults);
         let file: Option<String> = map.optional("file", faults);
-        match (env, file) {
-            (Some(env), None) => Some(SecretRef::Env(env)),
-            (None, Some(file)) => Some(SecretRef::File(file)),
-            (Some(_), Some(_)) => {
-                faults.add(FaultCode::GivenTwice, map.at, "either `env` or `file`, not both");
-                None
-            }
-            (None, None) => {
-                if !later && map.entry("env").is_none() && map.entry("file").is_none() {
+        match (env, file, stored) {
+            (Some(env), None, None) => Some(SecretRef::Env(env)),
+            (None, Some(file), None) => Some(SecretRef::File(file)),
+            (None, None, Some(name)) => match check_name(&name.value) {
+                Ok(()) => Some(SecretRef::Stored(name)),
+                Err(reason) => {
+                    let message = format!("`{}` {reason}", name.value);
+                    faults.add(FaultCode::BadName, &name.at, message);
+                    None
+                }
+            },
+            (None, None, None) => {
+                if ["env", "file", "secret"].iter().all(|key| map.entry(key).is_none()) {
                     let message = "a secret is `{ env: NAME }` or `{ file: PATH }`";
                     faults.add(FaultCode::MissingKey, map.at, message);
                 }
+                None
+            }
+            _ => {
+                let message = "one of `env`, `file` and `secret`, not more";
+                faults.add(FaultCode::GivenTwice, map.at, message);
                 None
             }
         }

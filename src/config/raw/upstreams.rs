@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{RawBreaker, RawRetries, SecretRef};
+use super::{RawAuth, RawBreaker, RawRetries, SecretRef};
 use crate::{
     fault::{FaultCode, Faults, Span},
     mcp::Version,
@@ -20,6 +20,7 @@ pub struct RawUpstream {
     pub dialect: Option<Spanned<DialectKind>>,
     /// `Some(None)`: `auto`.
     pub protocol: Option<Spanned<Option<Version>>>,
+    pub auth: Option<RawAuth>,
     pub headers: Vec<RawHeader>,
     pub forward_headers: Vec<Spanned<String>>,
     pub inject_user: Option<Spanned<bool>>,
@@ -110,6 +111,7 @@ impl RawUpstream {
             process,
             dialect: spanned(&mut map, "dialect", &DIALECTS, faults),
             protocol: spanned(&mut map, "protocol", &PROTOCOLS, faults),
+            auth: map.optional("auth", faults),
             headers,
             forward_headers: map.optional("forward_headers", faults).unwrap_or_default(),
             inject_user: map.optional("inject_user", faults),

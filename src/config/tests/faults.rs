@@ -78,12 +78,12 @@ fn what_comes_later_is_refused_as_such() {
         ),
         (
             "{ keys: [{ secret: k }], tenant: acme }",
-            "Y008 4:20 `secret` is not part of this version",
+            "Y007 4:28 only a header of an upstream can have its value in the store: write `{ env: NAME }` or `{ file: PATH }`",
         ),
     ]);
     check_upstream(&[(
         "{ url: \"http://a/\", headers: { X-Api-Key: { secret: k } } }",
-        "Y008 6:52 `secret` is not part of this version",
+        "C009 6:60 a secret of the store is sealed under the keyring, and there is none: add `keyring: { file: … }`: `hangu keys new` makes one",
     )]);
 }
 
@@ -143,7 +143,7 @@ fn a_variable_of_a_process_is_a_constant_or_a_secret() {
         ("{ command: x, env: { A: { env: NOPE } } }", "C004 6:32 the variable `NOPE` is not set"),
         (
             "{ command: x, env: { A: { secret: k } } }",
-            "Y008 6:34 `secret` is not part of this version",
+            "Y007 6:42 only a header of an upstream can have its value in the store: write `{ env: NAME }` or `{ file: PATH }`",
         ),
         ("{ command: x, env: { A-B: c } }", "Y010 6:29 `A-B` is not a variable's name"),
     ]);
@@ -264,7 +264,7 @@ fn a_caller_has_a_key_that_is_not_in_the_file() {
         ),
         (
             "{ keys: [{ env: GATE_KEY, file: x }], tenant: acme }",
-            "C008 4:18 either `env` or `file`, not both",
+            "C008 4:18 one of `env`, `file` and `secret`, not more",
         ),
         (
             "{ keys: [{ sha256: hunter2 }], tenant: acme }",

@@ -326,6 +326,7 @@ fn headers(body: &str) -> Vec<(String, String)> {
         let value = match &header.value {
             HeaderSource::Template(template) => format!("{:?}", template.parts()),
             HeaderSource::Secret(secret) => secret.expose_secret().to_owned(),
+            HeaderSource::Stored(name) => format!("kept as {name}"),
         };
         (header.name.to_string(), value)
     });

@@ -127,12 +127,12 @@ fn a_change_that_is_refused_or_cannot_be_written_leaves_the_file_as_it_was() {
 fn use_is_reserved_before_it_is_made_and_never_given_twice() {
     let place = Place::new();
     let wraps = || place.ring().keys()[0].wraps;
-    let budget = Budget::new(place.keeper.file().clone());
+    let budget = Budget::new(Some(place.keeper.file().clone()));
     assert_eq!(wraps(), 0, "what is not used is not reserved");
     budget.take(place.first).unwrap();
     assert_eq!(wraps(), BLOCK);
     // One that was killed gives nothing back, and another begins behind it.
-    let next = Budget::new(place.keeper.file().clone());
+    let next = Budget::new(Some(place.keeper.file().clone()));
     next.take(place.first).unwrap();
     assert_eq!(wraps(), 2 * BLOCK);
     for _ in 1..BLOCK {

@@ -61,7 +61,7 @@ where
     let (version, Declared { served, instructions }) =
         agreed(response, id, name).await.map_err(not_called)?;
     // What one employee's session shows is not what the server serves everybody.
-    if hop.caller.is_none() || hop.upstream.stateless {
+    if hop.caller.is_none() || hop.upstream.shares_sessions() {
         hop.upstream.set_served(served);
         hop.upstream.set_instructions(instructions);
     }

@@ -140,7 +140,7 @@ impl Sessions {
     pub(super) fn slot(&self, hop: &Hop) -> Result<Arc<Slot>, Error> {
         let owner = match hop.caller.as_deref() {
             None => Owner::Gateway,
-            Some(_) if hop.upstream.stateless => Owner::Everybody,
+            Some(_) if hop.upstream.shares_sessions() => Owner::Everybody,
             Some(Caller { tenant, id, principal, .. }) => {
                 Owner::One(tenant.clone(), id.clone(), principal.employee.clone())
             }

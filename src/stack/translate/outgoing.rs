@@ -149,6 +149,7 @@ pub(super) fn write(routed: &Routed) -> Result<(Request, Hop), Error> {
         session: matches!(speech, Speech::Legacy(_)),
         capabilities: discovers.unwrap_or_else(|| upstream.declares(&client, dialect)),
         log_level: client.log_level,
+        credential: None,
         held: None,
         tried: None,
         client_headers: headers.clone(),

@@ -192,7 +192,7 @@ impl SideStreams {
         if self.none.get(name).is_some_and(|since| since.elapsed() < NONE_OFFERED) {
             return None;
         }
-        let owner = hop.caller.as_deref().filter(|_| !hop.upstream.stateless);
+        let owner = hop.caller.as_deref().filter(|_| !hop.upstream.shares_sessions());
         let key = (Holder::new(name, owner), hop.capabilities);
         let (call, is_new) = {
             let mut place = self.sides.entry(key.clone()).or_insert_with(Side::over);

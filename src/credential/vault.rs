@@ -1,0 +1,218 @@
+//! Credentials for those who use them: kept in a store, sealed by whoever keeps keys.
+//!
+//! What is kept in memory is the sealed form alone, for a short while: what another replica has
+//! changed is seen within that time, and what this process changes at once. A credential is open
+//! only in the hands of whoever asked for it.
+
+use std::{sync::Arc, time::Duration};
+
+use arc_swap::ArcSwapOption;
+use moka::sync::Cache;
+use std::sync::atomic::{AtomicU64, Ordering};
+use tokio::{sync::oneshot, task::spawn_blocking};
+
+use super::{
+    Credential, CredentialKind, CredentialRef, Kms, Owner, SealFault, Whose, key_of,
+    store::{CredentialStore, Held, NewCredential, StoreFault, Then},
+};
+use crate::{clock::Clock, model::caller::TenantId};
+
+/// How much of what is sealed is kept in memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct VaultLimits {
+    /// How old it may be: after so long a change made elsewhere is seen.
+    pub age: Duration,
+    pub entries: u64,
+}
+
+/// Why a credential cannot be had, or is not kept.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum VaultFault {
+    #[error("credentials are sealed under the keyring, and the configuration names none")]
+    NoKeyring,
+    #[error("{0}")]
+    Store(#[from] StoreFault),
+    #[error("{0}")]
+    Seal(#[from] SealFault),
+    /// The one who sealed it ended in a panic.
+    #[error("it was not sealed")]
+    Lost,
+}
+
+/// What is known of a credential without opening it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Listed {
+    pub reference: CredentialRef,
+    pub server_key: Arc<str>,
+    pub kind: CredentialKind,
+    pub created_ms: u64,
+    pub updated_ms: u64,
+}
+
+/// Keeps credentials, and opens them.
+pub struct Vault {
+    store: Arc<dyn CredentialStore>,
+    kms: ArcSwapOption<Arc<dyn Kms>>,
+    /// Also that there is none.
+    sealed: Cache<Whose, Option<Arc<Held>>>,
+    /// Counts what this process has changed.
+    changes: AtomicU64,
+    clock: Clock,
+}
+
+// === impl VaultLimits ===
+
+impl Default for VaultLimits {
+    fn default() -> Self {
+        Self { age: Duration::from_secs(5), entries: 10_000 }
+    }
+}
+
+// === impl Vault ===
+
+impl Vault {
+    /// `kms`: `None` where there is no keyring. Then nothing can be kept.
+    pub fn new(
+        store: Arc<dyn CredentialStore>,
+        kms: Option<Arc<dyn Kms>>,
+        limits: VaultLimits,
+        clock: Clock,
+    ) -> Self {
+        Self {
+            store,
+            kms: ArcSwapOption::from_pointee(kms),
+            sealed: Cache::builder().max_capacity(limits.entries).time_to_live(limits.age).build(),
+            changes: AtomicU64::new(0),
+            clock,
+        }
+    }
+
+    /// Goes on with this one who keeps keys.
+    pub fn rekey(&self, kms: Arc<dyn Kms>) {
+        self.kms.store(Some(Arc::new(kms)));
+    }
+
+    /// Whether anything can be kept.
+    pub fn has_keys(&self) -> bool {
+        self.kms.load().is_some()
+    }
+
+    /// The sealed form.
+    pub async fn held(&self, whose: &Whose) -> Result<Option<Arc<Held>>, VaultFault> {
+        if let Some(known) = self.sealed.get(whose) {
+            return Ok(known);
+        }
+        loop {
+            let changes = self.changes.load(Ordering::SeqCst);
+            let asked = whose.clone();
+            let held = self.ask(|store, then| store.get(asked, then)).await?.map(Arc::new);
+            self.sealed.insert(whose.clone(), held.clone());
+            // A change that was made meanwhile has forgotten only what was there before.
+            if self.changes.load(Ordering::SeqCst) == changes {
+                return Ok(held);
+            }
+            self.sealed.invalidate(whose);
+        }
+    }
+
+    /// Opens what is sealed.
+    pub async fn reveal(&self, held: &Arc<Held>) -> Result<Credential, VaultFault> {
+        let kms = self.kms()?;
+        if kms.is_local() {
+            return Ok(Credential::open(&*kms, &held.whose, &held.sealed)?);
+        }
+        // It may ask somebody, and takes as long as he does.
+        let held = held.clone();
+        let opened = spawn_blocking(move || Credential::open(&*kms, &held.whose, &held.sealed));
+        Ok(opened.await.map_err(|_| VaultFault::Lost)??)
+    }
+
+    /// Both.
+    pub async fn open(&self, whose: &Whose) -> Result<Option<Credential>, VaultFault> {
+        match self.held(whose).await? {
+            Some(held) => self.reveal(&held).await.map(Some),
+            None => Ok(None),
+        }
+    }
+
+    /// Keeps a credential, in the place of one that its owner has for the server. It is durable
+    /// when this returns.
+    pub async fn put(
+        &self,
+        whose: Whose,
+        credential: Credential,
+    ) -> Result<CredentialRef, VaultFault> {
+        let kind = credential.kind();
+        let (key, sealed) = self.seal(whose.clone(), credential).await?;
+        let now_ms = self.clock.now_ms();
+        let new = NewCredential { whose: whose.clone(), kind, key, sealed, now_ms };
+        let put = self.ask(|store, then| store.put(new, then)).await;
+        self.forget(&whose);
+        put
+    }
+
+    /// Keeps what has become of a credential by itself, such as a token that was renewed; it is
+    /// the same grant. Whether it was still what it had been.
+    pub async fn renew(&self, old: &Held, credential: Credential) -> Result<bool, VaultFault> {
+        let (key, sealed) = self.seal(old.whose.clone(), credential).await?;
+        let before = old.clone();
+        let was = self.ask(|store, then| store.replace_sealed(before, key, sealed, then)).await;
+        self.forget(&old.whose);
+        was
+    }
+
+    /// Whether there was one.
+    pub async fn delete(&self, whose: Whose) -> Result<bool, VaultFault> {
+        let gone = whose.clone();
+        let was = self.ask(|store, then| store.delete(gone, then)).await;
+        self.forget(&whose);
+        was
+    }
+
+    /// All of an owner's, by server.
+    pub async fn list(&self, tenant: TenantId, owner: Owner) -> Result<Vec<Listed>, VaultFault> {
+        let listed = self.ask(|store, then| store.list(tenant, owner, then)).await?;
+        let told = |held: Held| Listed {
+            reference: held.reference,
+            server_key: held.whose.server_key,
+            kind: held.kind,
+            created_ms: held.created_ms,
+            updated_ms: held.updated_ms,
+        };
+        Ok(listed.into_iter().map(told).collect())
+    }
+
+    fn kms(&self) -> Result<Arc<dyn Kms>, VaultFault> {
+        self.kms.load().as_deref().cloned().ok_or(VaultFault::NoKeyring)
+    }
+
+    async fn seal(
+        &self,
+        whose: Whose,
+        credential: Credential,
+    ) -> Result<(String, Vec<u8>), VaultFault> {
+        let kms = self.kms()?;
+        // That a key is used may have to be written down first.
+        let sealing = spawn_blocking(move || {
+            let sealed = credential.seal(&*kms, &whose)?;
+            Ok::<_, SealFault>((key_of(&sealed)?, sealed))
+        });
+        Ok(sealing.await.map_err(|_| VaultFault::Lost)??)
+    }
+
+    /// Whatever became of a change: what was known before is not believed any more.
+    fn forget(&self, whose: &Whose) {
+        self.changes.fetch_add(1, Ordering::SeqCst);
+        self.sealed.invalidate(whose);
+    }
+
+    async fn ask<T: Send + 'static>(
+        &self,
+        question: impl FnOnce(&dyn CredentialStore, Then<T>),
+    ) -> Result<T, VaultFault> {
+        let (tell, told) = oneshot::channel();
+        // Whoever asked may be gone; what was written stays.
+        question(&*self.store, Box::new(move |answer| _ = tell.send(answer)));
+        Ok(told.await.unwrap_or(Err(StoreFault::Unclear))?)
+    }
+}
