@@ -6,7 +6,12 @@ use std::{io, net::TcpListener, sync::Arc, thread, time::Duration};
 
 use tokio::sync::{Notify, watch};
 
-use super::{jwks::Fetcher, keys, webhook::Courier};
+use super::{
+    jwks::Fetcher,
+    keys,
+    personal::{Asker, Means, PersonalServers},
+    webhook::Courier,
+};
 use crate::{
     admin::{self, AdminState},
     discovery::{OnChange, Watcher},
@@ -38,6 +43,8 @@ pub(super) struct Background {
     pub fetchers: Vec<Fetcher>,
     /// Of notices to the webhook.
     pub courier: Option<Courier>,
+    /// Employees' own servers, and who asks them.
+    pub personal: Option<(PersonalServers, Asker)>,
     /// `None`: there is none.
     pub keyring: Option<keys::Watch>,
     /// How long a request for approval stays after its time is over.
@@ -152,6 +159,15 @@ impl Background {
                 caller: None,
             };
             tasks.spawn(watcher.run());
+        }
+        if let Some((own, asker)) = self.personal {
+            let means = Means {
+                sessions: engines.sessions.clone(),
+                service: lower.clone(),
+                closing: self.closing.clone(),
+            };
+            tasks.spawn(asker.run(means));
+            tasks.spawn(own.follow());
         }
         for fetcher in self.fetchers {
             tasks.spawn(fetcher.run(terminal.clone(), engines.clock.clone()));

@@ -9,6 +9,7 @@ use super::{
     build_info, credentials,
     keys::Source,
     news::Bell,
+    personal::{self, PersonalServers},
     probes, reach, webhook,
     world::Governed,
 };
@@ -34,7 +35,8 @@ use crate::{
     limit::{self, Ledger, LimitFault, LimitSpec},
     policy::Policies,
     registry::{
-        Registry,
+        self, Registry,
+        server::ServerStore,
         store::{Approved, PinStore},
     },
     stack::{
@@ -46,7 +48,7 @@ use crate::{
         parked::{ParkedCalls, QuestionLimits},
         respond::ToolsCallErrors,
         session::Sessions,
-        stage::ListConfig,
+        stage::{ListConfig, Personal},
         trace::{Closer, TraceLayer},
         translate::{Cancels, ResumeLimits, Streams, northbound::NorthboundConfig},
     },
@@ -77,7 +79,7 @@ pub(super) fn app(
         clock.clone(),
         Arc::new(AuditMetrics(metrics.clone())),
     )?);
-    let Kept { replays, approvals, ledger, pins, approved, vault, store } =
+    let Kept { replays, approvals, ledger, pins, approved, vault, servers, store } =
         kept(&config, &source, &clock)?;
     let transport = Transport::new(Trust::System);
     let channels = Channels::new(transport.clone());
@@ -88,9 +90,18 @@ pub(super) fn app(
     for tool in registry.restore(approved) {
         tracing::warn!(tool.name = tool, "What was approved of a tool cannot be read any more");
     }
-    let (own_limits, servers) = (own_limits(&config), upstreams.clone());
-    let governed = Governed::new(registry.clone(), servers, policies, own_limits, ledger);
+    let own_limits = own_limits(&config);
+    let governed = Governed::new(registry.clone(), upstreams.clone(), policies, own_limits, ledger);
     let governed = Arc::new(governed.map_err(limits)?);
+    let maker = personal::Maker::new(
+        transport.clone(),
+        egress.clone(),
+        channels.clone(),
+        personal::limits(&config.servers),
+    );
+    let (own, asker) = PersonalServers::new(servers.clone(), maker, &config.servers, clock.clone());
+    own.govern(governed.clone());
+    let personal: Option<Arc<dyn Personal>> = Some(Arc::new(own.clone()));
     let worlds = governed.worlds.clone();
     let told = webhook::webhook(&config, &transport, &egress, &metrics, &clock)?;
     let (outbox, courier) = told.unzip();
@@ -142,7 +153,7 @@ pub(super) fn app(
         sides: Arc::default(),
         worlds: worlds.clone(),
         upstreams: upstreams.clone(),
-        personal: None,
+        personal: personal.clone(),
         replays,
         vault: vault.clone(),
         approvals,
@@ -161,14 +172,17 @@ pub(super) fn app(
             max_batch: config.edge.max_batch,
             batch_concurrency: config.edge.batch_concurrency,
         },
-        notices: Arc::new(Notices::new(
-            StreamLimits {
-                per_principal: config.streams.per_principal,
-                total: config.streams.total,
-                subscriptions: config.streams.subscriptions,
-            },
-            worlds.clone(),
-        )),
+        notices: Arc::new(
+            Notices::new(
+                StreamLimits {
+                    per_principal: config.streams.per_principal,
+                    total: config.streams.total,
+                    subscriptions: config.streams.subscriptions,
+                },
+                worlds.clone(),
+            )
+            .with_personal(personal),
+        ),
         client_states: Arc::new(ClientStates::new(config.streams.sessions)),
         streams: Arc::new(Streams::new(ResumeLimits {
             window: config.streams.resume_window,
@@ -208,6 +222,7 @@ pub(super) fn app(
         tls: tls.clone(),
         fetchers,
         courier,
+        personal: Some((own.clone(), asker)),
         keyring: source.into_watch(),
         keep_approvals: config.approvals.keep,
         drain: Drain {
@@ -352,6 +367,8 @@ struct Kept {
     /// Definitions of tools that were approved before.
     approved: Vec<Approved>,
     vault: Arc<Vault>,
+    /// Of employees' own.
+    servers: Arc<dyn ServerStore>,
     store: Option<Store>,
 }
 
@@ -364,7 +381,17 @@ fn kept(config: &Config, source: &Source, clock: &Clock) -> Result<Kept, StartEr
             let ledger = Ledger::in_process(clock.clone());
             let (pins, approved) = (None, Vec::new());
             let vault = credentials::vault(Arc::new(InProcess::default()), config, source, clock)?;
-            return Ok(Kept { replays, approvals, ledger, pins, approved, vault, store: None });
+            let servers = Arc::<registry::server::Local>::default();
+            return Ok(Kept {
+                replays,
+                approvals,
+                ledger,
+                pins,
+                approved,
+                vault,
+                servers,
+                store: None,
+            });
         }
         config::Store::Sqlite(path) => store::Address::Sqlite(path.clone()),
         config::Store::Postgres(url) => store::Address::Postgres(url.clone()),
@@ -381,6 +408,7 @@ fn kept(config: &Config, source: &Source, clock: &Clock) -> Result<Kept, StartEr
         pins: Some(opened.pins),
         approved: opened.approved,
         vault,
+        servers: opened.servers,
         store: Some(opened.store),
     })
 }

@@ -14,6 +14,7 @@ mod keys;
 mod limits;
 mod metadata;
 mod news;
+mod personal;
 mod probes;
 mod reach;
 mod reload;

@@ -27,8 +27,8 @@ use crate::{
     json,
     limit::{self, Ledger, LimitFault, LimitSpec, Limiter, Quotas, quota::Board},
     mcp::Family,
-    model::{ids, server::UpstreamName},
-    policy::{ItemIndex, Named, Pin, Policies, Subject},
+    model::{caller::TenantId, ids, server::UpstreamName},
+    policy::{ItemIndex, ItemPolicy, Named, Pin, Policies, Subject},
     registry::{Care, Catalog, Held, Item, PinState, Pinning, Registry, Tool, stands_in},
     stack::stage::{Upstreams, World, Worlds},
 };
@@ -79,7 +79,7 @@ impl Governed {
             quotas: Arc::new(quotas),
             policies,
         };
-        let worlds = Arc::new(Worlds::new(world(&registry, &upstreams, &in_force)));
+        let worlds = Arc::new(Worlds::new(world(&registry, &upstreams, &in_force, None)));
         Ok(Self {
             worlds,
             registry,
@@ -153,6 +153,21 @@ impl Governed {
         Ok(())
     }
 
+    /// A world of what is an employee's own, by the same rules; nothing where policy lets nobody of
+    /// the tenant have any servers.
+    pub fn own_world(
+        &self,
+        registry: &Registry,
+        upstreams: &Upstreams,
+        tenant: &TenantId,
+    ) -> Option<World> {
+        let in_force = self.in_force.lock().clone();
+        if !in_force.policies.offers_self_service(tenant) {
+            return None;
+        }
+        Some(world(registry, upstreams, &in_force, Some(tenant)))
+    }
+
     pub fn registry(&self) -> &Registry {
         &self.registry
     }
@@ -160,7 +175,8 @@ impl Governed {
     /// How every tool's definition stands by the policies in force.
     pub fn pins(&self) -> Vec<PinState> {
         let policies = self.in_force.lock().policies.clone();
-        self.registry.pins(|upstream, tool| care(&policies, upstream, tool))
+        self.registry
+            .pins(|upstream, tool| care(&policies.item(Subject::tool(upstream.as_str(), tool))))
     }
 
     /// What is to be called when the catalog has changed.
@@ -173,7 +189,7 @@ impl Governed {
         // Before anything is looked at: what is begun later sees what this one sees, and more.
         let number = self.begun.fetch_add(1, Ordering::SeqCst) + 1;
         let in_force = self.in_force.lock().clone();
-        let world = world(&self.registry, &self.upstreams, &in_force);
+        let world = world(&self.registry, &self.upstreams, &in_force, None);
         let mut told = self.told.lock();
         let mut news = News { before: mem::take(&mut *told), now: HashSet::new() };
         tell(&mut news, &world.catalog, &in_force.policies);
@@ -247,10 +263,37 @@ fn directory(policies: &Policies) -> Directory {
 
 // === The world ===
 
-fn world(registry: &Registry, upstreams: &Upstreams, in_force: &InForce) -> World {
+/// How tools, prompts and resources are treated: everybody's, or those of employees of a tenant.
+#[derive(Clone, Copy)]
+struct Treated<'a> {
+    policies: &'a Policies,
+    own_of: Option<&'a TenantId>,
+}
+
+impl Treated<'_> {
+    fn item(&self, subject: Subject<'_>) -> ItemPolicy {
+        match self.own_of {
+            None => self.policies.item(subject),
+            Some(tenant) => self.policies.personal_item(tenant, subject),
+        }
+    }
+}
+
+/// `own_of`: the tenant of whose employee these servers are; `None`: they are everybody's.
+fn world(
+    registry: &Registry,
+    upstreams: &Upstreams,
+    in_force: &InForce,
+    own_of: Option<&TenantId>,
+) -> World {
     let InForce { number, policies, directory, limiter, quotas } = in_force;
-    let face = |upstream: &_, tool: &str| faces::face(policies, upstream, tool);
-    let care = |upstream: &_, tool: &str| care(policies, upstream, tool);
+    let treated = Treated { policies, own_of };
+    let face = |upstream: &UpstreamName, tool: &str| {
+        faces::of(&treated.item(Subject::tool(upstream.as_str(), tool)))
+    };
+    let care = |upstream: &UpstreamName, tool: &str| {
+        care(&treated.item(Subject::tool(upstream.as_str(), tool)))
+    };
     let catalog = match policies.has_faces() {
         true => registry.catalog_with(care, face),
         false => registry.catalog_with(care, |_, _| None),
@@ -262,28 +305,33 @@ fn world(registry: &Registry, upstreams: &Upstreams, in_force: &InForce) -> Worl
     let subjects: Vec<Subject<'_>> = tools.chain(items).collect();
     let held = catalog.tools().iter().filter(|tool| tool.held.is_some());
     let held: Vec<_> = held.map(|tool| ItemIndex::new(tool.index)).collect();
-    let rules = Arc::new(policies.bind_but(&subjects, &held));
-    // Here, where nobody waits for it, and not on the core of the first call.
-    rules.prepare();
-    limiter.bind(catalog.tools().iter().map(|tool| limit::Tool {
-        name: &tool.qualified,
-        upstream: tool.upstream.as_str(),
-        risk: policies.item(Subject::tool(tool.upstream.as_str(), tool.name())).risk,
-    }));
-    let board = board(&catalog, policies, quotas);
+    let rules = Arc::new(match own_of {
+        None => policies.bind_but(&subjects, &held),
+        Some(tenant) => policies.bind_personal(tenant, &subjects, &held),
+    });
+    if own_of.is_none() {
+        // Here, where nobody waits for it, and not on the core of the first call.
+        rules.prepare();
+        limiter.bind(catalog.tools().iter().map(|tool| limit::Tool {
+            name: &tool.qualified,
+            upstream: tool.upstream.as_str(),
+            risk: treated.item(Subject::tool(tool.upstream.as_str(), tool.name())).risk,
+        }));
+    }
+    let board = board(&catalog, treated, quotas);
     World::new(catalog, upstreams.clone(), rules)
         .with(*number, directory.clone(), limiter.clone())
         .with_quotas(quotas.clone(), board)
 }
 
-fn board(catalog: &Catalog, policies: &Policies, quotas: &Quotas) -> Board {
+fn board(catalog: &Catalog, treated: Treated<'_>, quotas: &Quotas) -> Board {
     let tools = catalog.tools().iter().map(|tool| {
         let subject = Subject::tool(tool.upstream.as_str(), tool.name());
         (subject, &*tool.qualified, true)
     });
     let items = catalog.items().iter().map(|item| (subject(item), &*item.qualified, false));
     let items = tools.chain(items).map(|(subject, name, is_tool)| {
-        let policy = policies.item(subject);
+        let policy = treated.item(subject);
         limit::quota::Item {
             name,
             upstream: subject.upstream,
@@ -301,8 +349,7 @@ fn board(catalog: &Catalog, policies: &Policies, quotas: &Quotas) -> Board {
     })
 }
 
-fn care(policies: &Policies, upstream: &UpstreamName, tool: &str) -> Care {
-    let policy = policies.item(Subject::tool(upstream.as_str(), tool));
+fn care(policy: &ItemPolicy) -> Care {
     let pinning = match policy.pin {
         Pin::FirstUse => Pinning::FirstUse,
         Pin::Approve => Pinning::Approve,

@@ -13,7 +13,7 @@ use super::{
     egress, issuers, keyring,
     raw::{RawConfig, RawEdge, RawIdempotency, RawLists, RawQuestions, RawStreams, RawTls},
     secret::Vault,
-    store, upstreams,
+    servers, store, upstreams,
 };
 use crate::{
     fault::{FaultCode, Faults},
@@ -86,6 +86,7 @@ pub(super) fn build(raw: RawConfig, folder: &Path, env: Env<'_>, faults: &mut Fa
         egress: egress::build(raw.egress, faults),
         keyring: keyring::build(raw.keyring, folder, true, faults),
         credentials: credentials::limits(raw.credentials, faults),
+        servers: servers::build(raw.servers, faults),
     }
 }
 

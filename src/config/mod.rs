@@ -17,6 +17,7 @@ mod net;
 mod process;
 mod raw;
 mod secret;
+mod servers;
 mod shown;
 mod store;
 mod upstreams;
@@ -47,6 +48,7 @@ pub use keyring::Keyring;
 pub use load::{Loaded, Places, process_env};
 pub use net::Origin;
 pub use raw::{AdminRole, Algorithm};
+pub use servers::Servers;
 pub use store::Store;
 
 /// Everything that `hangu.yaml` says, or leaves to its defaults.
@@ -91,6 +93,8 @@ pub struct Config {
     pub keyring: Option<Keyring>,
     /// What of sealed credentials is kept in memory.
     pub credentials: VaultLimits,
+    /// Of employees' own.
+    pub servers: Servers,
 }
 
 /// Somebody who is told by HTTP.

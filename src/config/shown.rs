@@ -72,6 +72,7 @@ impl Config {
                 "cache_age": time(self.credentials.age),
                 "cache_entries": self.credentials.entries,
             },
+            "servers": servers(self),
             "edge": edge(self),
             "idempotency": idempotency(self),
             "questions": questions(self),
@@ -81,6 +82,21 @@ impl Config {
             },
         })
     }
+}
+
+fn servers(config: &Config) -> Value {
+    let servers = &config.servers;
+    json!({
+        "refresh": time(servers.refresh),
+        "loaded": servers.loaded,
+        "idle": time(servers.idle),
+        "max_asked": servers.max_asked,
+        "timeout": time(servers.timeout),
+        "max_time": time(servers.max_time),
+        "connect_timeout": time(servers.connect_timeout),
+        "max_request_bytes": servers.max_request_bytes,
+        "max_response_bytes": servers.max_response_bytes,
+    })
 }
 
 fn time(duration: Duration) -> String {

@@ -28,7 +28,7 @@ use crate::{
 /// What a call may take in all, unless said.
 pub(super) const MAX_TIME: Duration = Duration::from_secs(120);
 
-const TIMEOUT: Duration = Duration::from_secs(15);
+pub(super) const TIMEOUT: Duration = Duration::from_secs(15);
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 const POLL: Duration = Duration::from_secs(30);
 const MS: Duration = Duration::from_millis(1);

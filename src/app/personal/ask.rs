@@ -14,11 +14,7 @@ use crate::{
     discovery::Watcher,
     error::{Code, Error, Next},
     mcp::Family,
-    model::{
-        caller::Caller,
-        exchange::Closing,
-        reply::Reply,
-    },
+    model::{caller::Caller, exchange::Closing, reply::Reply},
     registry::{
         Catalog, Registry,
         server::{Archive, Failure},
@@ -38,7 +34,12 @@ const LONGEST: Duration = Duration::from_secs(120);
 pub(super) struct Jobs(mpsc::Sender<Job>);
 
 enum Job {
-    Ask { caller: Arc<Caller>, upstream: Arc<Upstream>, now_ms: u64, told: oneshot::Sender<Archive> },
+    Ask {
+        caller: Arc<Caller>,
+        upstream: Arc<Upstream>,
+        now_ms: u64,
+        told: oneshot::Sender<Archive>,
+    },
     Beside(Pin<Box<dyn Future<Output = ()> + Send>>),
 }
 

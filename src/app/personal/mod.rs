@@ -16,15 +16,17 @@ use std::{
 use moka::sync::Cache;
 use tokio::sync::{oneshot, watch};
 
-pub(super) use self::ask::Asker;
 use self::{
     ask::Jobs,
     entry::{Entry, Server},
-    upstream::Maker,
 };
-use super::world::Governed;
+pub(super) use self::{
+    ask::{Asker, Means},
+    upstream::{Limits, Maker},
+};
+use super::{build::to_usize, world::Governed};
 use crate::{
-    api::servers::Reach,
+    api::Reach,
     clock::Clock,
     config,
     error::{Code, Error, Next},
@@ -61,6 +63,16 @@ struct Inner {
     clock: Clock,
 }
 
+pub(super) fn limits(servers: &config::Servers) -> Limits {
+    Limits {
+        timeout: servers.timeout,
+        max_time: servers.max_time,
+        connect_timeout: servers.connect_timeout,
+        max_request_bytes: to_usize(servers.max_request_bytes),
+        max_response_bytes: to_usize(servers.max_response_bytes),
+    }
+}
+
 // === impl PersonalServers ===
 
 impl PersonalServers {
@@ -76,10 +88,7 @@ impl PersonalServers {
             store,
             governed: OnceLock::new(),
             maker,
-            entries: Cache::builder()
-                .max_capacity(limits.loaded)
-                .time_to_idle(limits.idle)
-                .build(),
+            entries: Cache::builder().max_capacity(limits.loaded).time_to_idle(limits.idle).build(),
             changes: watch::Sender::new(0),
             jobs,
             refresh: limits.refresh,

@@ -120,7 +120,7 @@ impl Maker {
             },
             retries: Retries::new(RetryConfig::default()),
             // Without metrics: there may be as many servers as there are employees.
-            breaker: Arc::new(Breaker::new(name.shared(), BreakerConfig::default())),
+            breaker: Arc::new(Breaker::new(name.shared(), Some(BreakerConfig::default()))),
             era: None.into(),
             served: 0.into(),
             instructions: None.into(),

@@ -11,6 +11,7 @@ mod egress;
 mod failing;
 mod issuers;
 mod keyring;
+mod servers;
 mod upstreams;
 
 use std::{net::SocketAddr, time::Duration};
@@ -30,6 +31,7 @@ pub use egress::RawEgress;
 pub use failing::{RawBreaker, RawRetries};
 pub use issuers::{ALGORITHMS, Algorithm, RawIssuer, RawScopes};
 pub use keyring::RawKeyring;
+pub use servers::RawServers;
 pub use upstreams::{RawHeader, RawHeaderValue, RawProcess, RawUpstream};
 
 /// The whole file.
@@ -66,6 +68,7 @@ pub struct RawConfig {
     pub egress: RawEgress,
     pub keyring: Option<RawKeyring>,
     pub credentials: Option<RawCredentials>,
+    pub servers: RawServers,
 }
 
 /// Where what must last is kept.
@@ -236,6 +239,7 @@ impl RawConfig {
             egress: egress::read(&mut map, faults),
             keyring: map.optional("keyring", faults),
             credentials: map.optional("credentials", faults),
+            servers: servers::read(&mut map, faults),
         };
         map.finish(faults);
         Some(config)
