@@ -2,6 +2,7 @@
 
 pub mod argument_facts;
 pub mod call;
+pub mod call_source;
 pub mod caller;
 pub mod exchange;
 pub mod ids;
