@@ -11,8 +11,8 @@ use crate::{
     json::{Doc, Duplicates, Kind, Limits, Value},
 };
 
-/// How deep a body may nest.
-const LIMITS: Limits = Limits { depth: 64, duplicates: Duplicates::Refuse, outline: 1 };
+/// A body may nest as deep as any other request's.
+const LIMITS: Limits = Limits { depth: 128, duplicates: Duplicates::Refuse, outline: 1 };
 /// How much of a caller's word is repeated to him.
 const SHOWN: usize = 64;
 
@@ -64,6 +64,38 @@ impl Input {
             return bad("holds control characters".to_owned());
         }
         Ok(Some(text))
+    }
+
+    /// A text that is looked up somewhere, whatever it is, if it is there.
+    pub fn word(&self, name: &str) -> Result<Option<Box<str>>, Error> {
+        let Some(value) = self.get(name) else { return Ok(None) };
+        match value.as_str().filter(|text| !text.is_empty()) {
+            Some(text) => Ok(Some(text.into())),
+            None => {
+                let message = format!("`{name}` must be a text that is not empty");
+                Err(wrong(message).with_pointer(pointer(name)))
+            }
+        }
+    }
+
+    /// A yes or a no; no where it is not there.
+    pub fn flag(&self, name: &str) -> Result<bool, Error> {
+        let Some(value) = self.get(name) else { return Ok(false) };
+        value.as_bool().ok_or_else(|| {
+            wrong(format!("`{name}` must be true or false")).with_pointer(pointer(name))
+        })
+    }
+
+    /// An object as it was written, if it is there.
+    pub fn object(&self, name: &str) -> Result<Option<Bytes>, Error> {
+        let Some(value) = self.get(name) else { return Ok(None) };
+        match value.kind() {
+            Kind::Object => Ok(Some(value.bytes())),
+            _ => {
+                let message = format!("`{name}` must be an object");
+                Err(wrong(message).with_pointer(pointer(name)))
+            }
+        }
     }
 
     fn get(&self, name: &str) -> Option<Value<'_>> {

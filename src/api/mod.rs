@@ -5,7 +5,9 @@
 //! share: who the person is, and the form of answers.
 
 mod approvals;
+pub mod calls;
 mod input;
+mod invoke;
 mod servers;
 #[cfg(test)]
 mod tests;
@@ -16,6 +18,7 @@ use http::{HeaderValue, Method, Response, header};
 
 pub use self::{
     approvals::{ApprovalsApi, OpenArguments},
+    calls::ToolCalls,
     servers::Reach,
 };
 use crate::{
@@ -37,12 +40,14 @@ pub struct V1(Arc<Resources>);
 struct Resources {
     worlds: Arc<Worlds>,
     approvals: ApprovalsApi,
+    tools: ToolCalls,
 }
 
 /// What a path and a method ask for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Target {
     Approvals(approvals::Target),
+    Invoke,
 }
 
 /// A path, with `{id}` in the place of one segment, and what a method does there.
@@ -74,6 +79,7 @@ const ENTRIES: &[Entry] = &[
         method: Method::POST,
         target: Target::Approvals(approvals::Target::Decide { yes: false }),
     },
+    Entry { template: "/v1/invoke", method: Method::POST, target: Target::Invoke },
 ];
 
 /// Where a path leads.
@@ -95,24 +101,24 @@ struct Person {
 // === impl V1 ===
 
 impl V1 {
-    pub fn new(worlds: Arc<Worlds>, approvals: ApprovalsApi) -> Self {
-        Self(Arc::new(Resources { worlds, approvals }))
+    pub fn new(worlds: Arc<Worlds>, approvals: ApprovalsApi, tools: ToolCalls) -> Self {
+        Self(Arc::new(Resources { worlds, approvals, tools }))
     }
 }
 
 impl Api for V1 {
-    fn answer(&self, request: ApiRequest, _calls: Calls) -> BoxFuture<Response<Body>> {
+    fn answer(&self, request: ApiRequest, calls: Calls) -> BoxFuture<Response<Body>> {
         let resources = self.0.clone();
         Box::pin(async move {
-            let answer = resources.answer(&request).await?;
-            request.exchange.facts().outcome = Some(Outcome::Ok);
+            let answer = resources.answer(&request, calls).await?;
+            request.exchange.facts().outcome.get_or_insert(Outcome::Ok);
             Ok(answer)
         })
     }
 }
 
 impl Resources {
-    async fn answer(&self, request: &ApiRequest) -> Result<Response<Body>, Error> {
+    async fn answer(&self, request: &ApiRequest, calls: Calls) -> Result<Response<Body>, Error> {
         let path = request.parts.uri.path();
         let Some(place) = find(path, &request.parts.method) else {
             let shown = input::shown(path);
@@ -127,6 +133,7 @@ impl Resources {
                 let person = self.person(&request.caller)?;
                 self.approvals.answer(target, place.id, &person, request).await
             }
+            Target::Invoke => invoke::invoke(&self.tools, request, calls).await,
         }
     }
 

@@ -16,6 +16,7 @@ use crate::{
     clock::Clock,
     identity::sso::{Directory, DirectoryEntry},
     model::{
+        call_source::CallSources,
         caller::{Auth, CallerId, Principal, Role},
         exchange::{Exchange, KeyedDigest},
         server::Risk,
@@ -23,6 +24,7 @@ use crate::{
     },
     policy::Policies,
     stack::stage::World,
+    telemetry::{Metrics, Telemetry, Trust, env::Settings},
 };
 
 #[test]
@@ -83,6 +85,7 @@ fn caller(named: bool) -> Caller {
         },
         names_employees: true,
         catalog_roles: Roles::default(),
+        call_sources: CallSources::default(),
         address: Ipv4Addr::LOCALHOST.into(),
         policies: 1,
         granted: None,
@@ -132,6 +135,14 @@ impl ApprovalStore for Broken {
     }
 }
 
+/// Makes no call.
+fn tools(worlds: Arc<Worlds>) -> ToolCalls {
+    let clock = Clock::manual(1_000);
+    let metrics = Arc::new(Metrics::new(1, clock.clone()));
+    let telemetry = Telemetry::new(&Settings::default(), Trust::Never, "test", metrics).unwrap();
+    ToolCalls { worlds, upstreams: Arc::new([]), clock, telemetry: Arc::new(telemetry) }
+}
+
 struct House {
     api: V1,
     audit: Arc<Audit>,
@@ -150,7 +161,8 @@ fn house(store: Arc<dyn ApprovalStore>) -> House {
         audit: audit.clone(),
         open: Arc::new(|_| Some(Bytes::from_static(b"{\"n\": 1.0}"))),
     };
-    House { api: V1::new(worlds(1, "acme"), api), audit, approvals, _folder: folder }
+    let worlds = worlds(1, "acme");
+    House { api: V1::new(worlds.clone(), api, tools(worlds)), audit, approvals, _folder: folder }
 }
 
 async fn ask(house: &House, caller: Caller, method: Method, path: &str) -> Result<Bytes, Error> {
@@ -249,6 +261,7 @@ async fn arguments_are_told_as_they_were_written() {
 async fn roles_are_those_of_the_policies_in_force() {
     let names = |worlds: Arc<Worlds>, caller: &Caller| {
         let house = Resources {
+            tools: tools(worlds.clone()),
             worlds,
             approvals: ApprovalsApi {
                 approvals: Arc::new(Approvals::new(Arc::new(Local::default()), Clock::manual(0))),

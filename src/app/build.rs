@@ -15,7 +15,7 @@ use super::{
 };
 use crate::{
     admin::{AdminState, api::Api},
-    api::{ApprovalsApi, V1},
+    api::{ApprovalsApi, ToolCalls, V1},
     approval::{self, Approvals, ArgumentSeal, store::ApprovalStore},
     audit::{self, Audit, Keys, Observer},
     channel::Channels,
@@ -122,7 +122,13 @@ pub(super) fn app(
         audit: audit.clone(),
         open: Arc::new(move |approval| opening.open(approval)),
     };
-    let api = V1::new(worlds.clone(), of_approvals);
+    let tools = ToolCalls {
+        worlds: worlds.clone(),
+        upstreams: upstreams.clone(),
+        clock: clock.clone(),
+        telemetry: telemetry.clone(),
+    };
+    let api = V1::new(worlds.clone(), of_approvals, tools);
     let tokens = source.secrets(Purpose::Tokens)?;
     let sealer = |purpose| Sealer::new(purpose, &tokens);
     let client_sessions =
@@ -346,6 +352,7 @@ fn callers(config: &Config) -> Result<Callers, StartError> {
                 (false, None) => Identity::None,
             },
             catalog_roles: caller.catalog_roles.clone(),
+            call_sources: caller.call_sources,
         }
     };
     Callers::new(config.callers.iter().map(entry).collect())

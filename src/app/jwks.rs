@@ -134,6 +134,7 @@ pub(super) fn issuers(
                 base: issuer.scopes.base.clone(),
                 by_risk: issuer.scopes.by_risk.clone(),
             },
+            call_sources: issuer.call_sources,
             keys: token::KeySource::new(issuer.stale, issuer.min_refresh),
         });
     }

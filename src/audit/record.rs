@@ -18,6 +18,7 @@ use crate::{
     mcp::Method,
     model::{
         argument_facts::ArgumentFacts,
+        call_source::CallSource,
         exchange::{ApprovalFact, Facts, KeyedDigest, QuotaUse},
         ids::{self, hex},
     },
@@ -171,7 +172,7 @@ impl Writer {
             object.number(key!("bytesIn"), facts.bytes_in);
             object.number(key!("bytesOut"), facts.bytes_out);
         }
-        object.text(key!("callSource"), facts.dialect.map(|dialect| dialect.call_source()));
+        object.text(key!("callSource"), facts.call_source().map(CallSource::as_str));
         let chain_at = object.mark();
         object.text(key!("code"), facts.code.map(|code| code.as_str()));
         if let Some(cost) = facts.cost {

@@ -44,6 +44,7 @@ pub(super) fn build(
                 keys,
                 identity: identity.unwrap_or_default(),
                 catalog_roles: Roles::new(raw.catalog_roles),
+                call_sources: raw.call_sources,
             }
         })
         .collect()

@@ -73,6 +73,7 @@ fn build_one(raw: RawIssuer, faults: &mut Faults) -> Option<Issuer> {
         min_refresh: within(raw.min_refresh, 30 * SECOND, SECOND..=MAX_WAIT, faults),
         stale: within(raw.stale, 86_400 * SECOND, refresh..=30 * MAX_WAIT, faults),
         scopes: build_scopes(raw.scopes, faults),
+        call_sources: raw.call_sources,
     })
 }
 

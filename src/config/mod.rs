@@ -33,6 +33,7 @@ use crate::{
     credential::VaultLimits,
     mcp::Version,
     model::{
+        call_source::CallSources,
         caller::{CallerId, EmployeeId, Roles, TenantId},
         server::{DialectKind, Risk, UpstreamName},
     },
@@ -154,6 +155,8 @@ pub struct Caller {
     pub identity: Identity,
     /// What a list without an employee shows.
     pub catalog_roles: Roles,
+    /// What it may say of where its calls under `/v1` come from.
+    pub call_sources: CallSources,
 }
 
 /// A key as it is kept: its digest.
@@ -205,6 +208,8 @@ pub struct Issuer {
     /// How long keys are believed that cannot be fetched anew.
     pub stale: Duration,
     pub scopes: IssuerScopes,
+    /// As a caller's.
+    pub call_sources: CallSources,
 }
 
 /// Of which tenant an issuer's tokens are.

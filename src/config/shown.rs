@@ -11,7 +11,12 @@ use super::{
 };
 use crate::{
     mcp::Version,
-    model::{caller::Roles, server::DialectKind, template::Part},
+    model::{
+        call_source::{CallSource, CallSources},
+        caller::Roles,
+        server::DialectKind,
+        template::Part,
+    },
     yaml::duration_text,
 };
 
@@ -135,7 +140,12 @@ fn caller(caller: &Caller) -> Value {
             "fixed": fixed.map(|one| json!({ "empId": one.id.as_str(), "roles": roles(&one.roles) })),
         },
         "catalog_roles": roles(&caller.catalog_roles),
+        "call_sources": sources(caller.call_sources),
     })
+}
+
+fn sources(sources: CallSources) -> Vec<&'static str> {
+    sources.iter().map(CallSource::as_str).collect()
 }
 
 fn issuer(issuer: &Issuer) -> Value {
@@ -150,6 +160,7 @@ fn issuer(issuer: &Issuer) -> Value {
         "refresh": time(issuer.refresh),
         "min_refresh": time(issuer.min_refresh),
         "stale": time(issuer.stale),
+        "call_sources": sources(issuer.call_sources),
     })
 }
 

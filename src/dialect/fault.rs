@@ -43,6 +43,7 @@ pub fn object(error: &Error, trace_id: &str) -> Vec<u8> {
     text("pointer", error.pointer());
     text("approvalId", error.approval());
     text("outcome", error.unknown_outcome().then_some("unknown"));
+    text("alias", error.code().alias());
     text("traceId", Some(trace_id));
     if let Some(required) = error.required_capabilities() {
         out.extend_from_slice(b",\"requiredCapabilities\":");

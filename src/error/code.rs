@@ -99,6 +99,11 @@ impl Code {
         self.row().name
     }
 
+    /// The name that agent platforms know a code by, where it is another one.
+    pub fn alias(self) -> Option<&'static str> {
+        (self == Code::ServerNotConfigured).then_some("MCP_SERVER_NOT_CONFIGURED")
+    }
+
     /// The HTTP status on MCP-Lite and `/v1`.
     pub fn rest_status(self) -> u16 {
         self.row().status

@@ -9,7 +9,10 @@ use secrecy::{ExposeSecret, SecretString};
 use sha2::{Digest, Sha256};
 use subtle::ConstantTimeEq;
 
-use crate::model::caller::{Auth, CallerId, EmployeeId, Principal, Roles, TenantId};
+use crate::model::{
+    call_source::CallSources,
+    caller::{Auth, CallerId, EmployeeId, Principal, Roles, TenantId},
+};
 
 /// A program with API keys, as configured.
 #[derive(Debug, Clone)]
@@ -21,6 +24,8 @@ pub struct CallerEntry {
     pub identity: Identity,
     /// What a list without an employee shows.
     pub catalog_roles: Roles,
+    /// What it may say of where its calls under `/v1` come from.
+    pub call_sources: CallSources,
 }
 
 /// How a caller says for which employee it calls.

@@ -17,7 +17,10 @@ pub use claims::{ClaimPath, Claims};
 pub use keys::{KeySet, KeySource};
 
 use super::api_key::{CallerEntry, Identity};
-use crate::model::caller::{Auth, CallerId, EmployeeId, Granted, Principal, Role, Roles, TenantId};
+use crate::model::{
+    call_source::CallSources,
+    caller::{Auth, CallerId, EmployeeId, Granted, Principal, Role, Roles, TenantId},
+};
 
 /// The longest token that is looked at, in bytes.
 pub const MAX_TOKEN: usize = 16 * 1024;
@@ -46,6 +49,8 @@ pub struct Issuer {
     /// How far clocks may differ, both ways.
     pub leeway: Duration,
     pub scopes: ScopeRules,
+    /// What whoever brings nothing but its token may say of where calls under `/v1` come from.
+    pub call_sources: CallSources,
     pub keys: KeySource,
 }
 
@@ -202,6 +207,7 @@ impl Issuer {
             keys: Vec::new(),
             identity: Identity::None,
             catalog_roles: Roles::default(),
+            call_sources: self.call_sources,
         };
         let scopes = claims.scopes();
         Ok(Verified {

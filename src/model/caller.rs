@@ -6,7 +6,7 @@ use std::{fmt, net::IpAddr, sync::Arc};
 
 use bytes::Bytes;
 
-use super::server::Risk;
+use super::{call_source::CallSources, server::Risk};
 
 macro_rules! identifier {
     ($(#[$doc:meta])* $name:ident) => {
@@ -153,6 +153,8 @@ pub struct Caller {
     pub names_employees: bool,
     /// What a list without an employee shows (`catalog_roles`).
     pub catalog_roles: Roles,
+    /// What it may say of where its calls under `/v1` come from.
+    pub call_sources: CallSources,
     /// The peer, or behind trusted proxies the first untrusted hop from the right.
     pub address: IpAddr,
     /// The policies by which the roles were worked out, by their number in this process.

@@ -12,6 +12,7 @@ use tokio::time::Instant;
 
 use super::{
     argument_facts::ArgumentFacts,
+    call_source::CallSource,
     caller::{Auth, CallerId, EmployeeId, Roles, TenantId},
     ids,
     server::Risk,
@@ -38,13 +39,6 @@ impl NorthDialect {
         match self {
             NorthDialect::Modern | NorthDialect::Legacy(_) => "mcp",
             NorthDialect::McpLite => "mcp-lite",
-        }
-    }
-
-    /// The value of `callSource`: every dialect on the data listener's `/mcp` counts as MCP.
-    pub fn call_source(self) -> &'static str {
-        match self {
-            NorthDialect::Modern | NorthDialect::Legacy(_) | NorthDialect::McpLite => "mcp",
         }
     }
 
@@ -250,6 +244,8 @@ pub struct Facts {
     pub trace: TraceContext,
     pub http: Option<HttpFacts>,
     pub dialect: Option<NorthDialect>,
+    /// What a request under `/v1` says of where it comes from.
+    pub source: Option<CallSource>,
     pub method: Option<Method>,
     /// The raw name of a method that is `Method::Other`, at most 64 characters.
     pub method_original: Option<Box<str>>,
@@ -349,6 +345,11 @@ impl Facts {
         self.http.filter(|http| http.route.starts_with("/v1"))
     }
 
+    /// Where the call comes from: every dialect on the data listener's `/mcp` counts as MCP.
+    pub fn call_source(&self) -> Option<CallSource> {
+        self.source.or(self.dialect.map(|_| CallSource::Mcp))
+    }
+
     /// Adds what a refusal or a failure means.
     pub fn failed(&mut self, error: &Error) {
         self.code = Some(error.code());
@@ -395,6 +396,7 @@ impl Exchange {
         let part = Facts {
             trace: TraceContext { span_id: ids::span_id(), ..facts.trace.clone() },
             http: facts.http,
+            source: facts.source,
             tenant: facts.tenant.clone(),
             caller: facts.caller.clone(),
             employee: facts.employee.clone(),

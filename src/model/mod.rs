@@ -3,6 +3,7 @@
 pub mod address;
 pub mod argument_facts;
 pub mod call;
+pub mod call_source;
 pub mod caller;
 pub mod exchange;
 pub mod header;

@@ -18,9 +18,12 @@ use crate::{error::Error, mcp::Method};
 
 /// A reply and the headers that layers want on the answer.
 pub struct Reply {
-    pub headers: SmallVec<[(HeaderName, HeaderValue); 2]>,
+    pub headers: ReplyHeaders,
     pub content: Content,
 }
+
+/// Of an answer: what layers say of limits, replays and the like.
+pub type ReplyHeaders = SmallVec<[(HeaderName, HeaderValue); 2]>;
 
 pub enum Content {
     Final(Final),

@@ -19,6 +19,19 @@ pub fn server_key(url: &Url) -> Arc<str> {
     format!("mcp_{}_{}", slug(url), to_hex(&digest[..4])).into()
 }
 
+/// Whether a text has the form of a key.
+pub fn is_server_key(text: &str) -> bool {
+    let Some((slug, digits)) = text.strip_prefix("mcp_").and_then(|rest| rest.rsplit_once('_'))
+    else {
+        return false;
+    };
+    let legal = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-';
+    (1..=SLUG_MAX).contains(&slug.len())
+        && slug.bytes().all(legal)
+        && digits.len() == 8
+        && digits.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'))
+}
+
 /// The URL in its normal form: the parser has lowered scheme and host, turned IDN to ASCII and
 /// dropped the default port; the trailing dot, the path's encoding, the order of the query and
 /// the fragment are left to do.
@@ -131,6 +144,12 @@ mod tests {
             let url = Url::parse(text("url")).unwrap();
             assert_eq!(normalised(&url), text("normalised"), "{url}");
             assert_eq!(&*server_key(&url), text("serverKey"), "{url}");
+            assert!(is_server_key(&server_key(&url)), "{url}");
+        }
+        for bad in
+            ["", "mcp_a_", "mcp__12345678", "mcp_a_1234567g", "mcp_A_12345678", "a_b_12345678"]
+        {
+            assert!(!is_server_key(bad), "{bad}");
         }
     }
 

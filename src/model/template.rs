@@ -9,7 +9,7 @@ use std::fmt;
 use secrecy::SecretString;
 use smallvec::SmallVec;
 
-use super::{caller::Caller, exchange::Exchange, ids};
+use super::{call_source::CallSource, caller::Caller, exchange::Exchange, ids};
 use crate::fault::nearest;
 
 /// A value, piece by piece.
@@ -125,13 +125,7 @@ impl fmt::Display for HeaderTemplate {
 
 impl Part {
     /// Writes what it stands for in a call; false where it stands for nothing.
-    pub fn write(
-        &self,
-        caller: Option<&Caller>,
-        exchange: &Exchange,
-        call_source: &str,
-        out: &mut String,
-    ) -> bool {
+    pub fn write(&self, caller: Option<&Caller>, exchange: &Exchange, out: &mut String) -> bool {
         match (self, caller) {
             (Part::Literal(text), _) => out.push_str(text),
             (Part::TraceId, _) => out.push_str(&exchange.facts().trace.trace_id_hex()),
@@ -150,7 +144,10 @@ impl Part {
             }
             (Part::Tenant, Some(caller)) => out.push_str(caller.tenant.as_str()),
             (Part::Caller, Some(caller)) => out.push_str(caller.id.as_str()),
-            (Part::CallSource, Some(_)) => out.push_str(call_source),
+            (Part::CallSource, Some(_)) => {
+                let source = exchange.facts().call_source().unwrap_or(CallSource::Mcp);
+                out.push_str(source.as_str());
+            }
             (Part::RequestId, Some(_)) => match exchange.facts().call_id {
                 Some(id) => out.push_str(&ids::uuid_text(id)),
                 None => return false,

@@ -29,14 +29,12 @@ use crate::{
     error::{Code, Error},
     mcp::header,
     model::{
+        call_source::CallSource,
         exchange::Exchange,
         template::{HeaderSource, Part},
     },
     upstream::{Origin, Outgoing},
 };
-
-/// Where calls come from on the MCP listeners.
-const CALL_SOURCE: &str = "mcp";
 
 /// Writes the last headers of a request.
 #[derive(Clone)]
@@ -158,11 +156,14 @@ where
 fn outgoing(mut hop: Hop, attached: Attached) -> Result<Outgoing, Error> {
     let upstream = hop.upstream.clone();
     forward(&mut hop, &upstream.forward)?;
-    let trace_id = hop.exchange.facts().trace.trace_id_digits();
+    let (trace_id, source) = {
+        let facts = hop.exchange.facts();
+        (facts.trace.trace_id_digits(), facts.source.unwrap_or(CallSource::Mcp))
+    };
     if let Ok(value) = HeaderValue::from_bytes(&trace_id) {
         hop.headers.insert(header::TRACE_ID, value);
     }
-    hop.headers.insert(header::CALL_SOURCE, HeaderValue::from_static(CALL_SOURCE));
+    hop.headers.insert(header::CALL_SOURCE, HeaderValue::from_static(source.as_str()));
     for (name, source) in &upstream.headers {
         match value(source, &hop, name, &attached)? {
             Some(value) => {
@@ -245,7 +246,7 @@ fn value(
         HeaderSource::Template(template) => {
             let mut text = String::new();
             let fill = |part: &Part, text: &mut String| {
-                part.write(hop.caller.as_deref(), &hop.exchange, CALL_SOURCE, text)
+                part.write(hop.caller.as_deref(), &hop.exchange, text)
             };
             if !template.parts().iter().all(|part| fill(part, &mut text)) {
                 return Ok(None);

@@ -117,6 +117,7 @@ fn caller(entry: &CallerEntry, principal: Principal, address: IpAddr) -> Caller 
         id: entry.id.clone(),
         names_employees: matches!(entry.identity, Identity::Header | Identity::HeaderOr(_)),
         catalog_roles: entry.catalog_roles.clone(),
+        call_sources: entry.call_sources,
         principal,
         address,
         policies: 0,

@@ -43,9 +43,6 @@ use crate::{
     },
 };
 
-/// Where calls come from on the MCP listeners.
-const CALL_SOURCE: &str = "mcp";
-
 /// Checks every call's arguments before anything leaves.
 #[derive(Clone)]
 pub struct ValidateLayer {
@@ -267,8 +264,7 @@ fn value(call: &Call, template: &HeaderTemplate) -> Option<String> {
         exchange.facts().call_id.get_or_insert_with(|| ids::uuid_v7(exchange.started_ms));
     }
     let mut text = String::new();
-    let fills =
-        |part: &Part| part.write(Some(&call.caller), &call.exchange, CALL_SOURCE, &mut text);
+    let fills = |part: &Part| part.write(Some(&call.caller), &call.exchange, &mut text);
     template.parts().iter().all(fills).then_some(text)
 }
 

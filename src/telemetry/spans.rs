@@ -20,6 +20,7 @@ use super::{
 use crate::{
     mcp::Method,
     model::{
+        call_source::CallSource,
         exchange::{Attempt, Facts, HttpFacts, Outcome},
         ids,
         trace::{TraceParent, to_hex},
@@ -200,7 +201,7 @@ impl Spans<'_> {
         it.maybe(attribute::ARGS_HASH, facts.args_hash.map(|hash| hash.to_string()));
         it.maybe(attribute::RESULT_REF, facts.result_ref.map(|digest| digest.to_string()));
         it.maybe(attribute::SERVER_KEY, facts.server_key.as_deref());
-        it.maybe(attribute::CALL_SOURCE, facts.dialect.map(|dialect| dialect.call_source()));
+        it.maybe(attribute::CALL_SOURCE, facts.call_source().map(CallSource::as_str));
     }
 
     fn client_address(&self, it: &mut Attributes) {

@@ -3,8 +3,24 @@
 use super::SecretRef;
 use crate::{
     fault::{FaultCode, Faults, Span},
-    model::caller::{CallerId, EmployeeId, Role, TenantId},
-    yaml::{Entry, MapReader, Node, Spanned, Value, check_name},
+    model::{
+        call_source::{CallSource, CallSources},
+        caller::{CallerId, EmployeeId, Role, TenantId},
+    },
+    yaml::{Entry, MapReader, Node, Spanned, Value, Words, check_name},
+};
+
+const CALL_SOURCES: Words<CallSource> = Words {
+    what: "call source",
+    code: FaultCode::BadValue,
+    known: &[
+        ("agent", CallSource::Agent),
+        ("web", CallSource::Web),
+        ("script", CallSource::Script),
+        ("post_action", CallSource::PostAction),
+        ("cli", CallSource::Cli),
+    ],
+    later: &[],
 };
 
 #[derive(Debug)]
@@ -14,6 +30,7 @@ pub struct RawCaller {
     pub keys: Vec<RawKey>,
     pub identity: Option<RawIdentity>,
     pub catalog_roles: Vec<Role>,
+    pub call_sources: CallSources,
 }
 
 #[derive(Debug)]
@@ -63,14 +80,21 @@ impl RawCaller {
             }
         };
         let mut map = entry.value.map(faults)?;
-        map.later(&["call_sources"], faults);
         let keys = read_keys(&mut map, faults);
         let tenant = map.required("tenant", faults);
         let identity = map.node("identity").and_then(|node| RawIdentity::read(node, faults));
         let catalog_roles = map.optional("catalog_roles", faults).unwrap_or_default();
+        let call_sources = read_call_sources(&mut map, faults);
         map.finish(faults);
-        Some(Self { id: id?, tenant: tenant?, keys, identity, catalog_roles })
+        Some(Self { id: id?, tenant: tenant?, keys, identity, catalog_roles, call_sources })
     }
+}
+
+/// What may be said of where calls under `/v1` come from; nothing, where it is not written.
+pub(super) fn read_call_sources(map: &mut MapReader<'_>, faults: &mut Faults) -> CallSources {
+    let Some(node) = map.node("call_sources") else { return CallSources::default() };
+    let items = node.items(faults).unwrap_or_default().iter();
+    items.filter_map(|item| CALL_SOURCES.read(item, faults)).collect()
 }
 
 fn read_keys(map: &mut MapReader<'_>, faults: &mut Faults) -> Vec<RawKey> {

@@ -4,7 +4,10 @@ use std::time::Duration;
 
 use crate::{
     fault::{FaultCode, Faults, Span},
-    model::caller::{CallerId, TenantId},
+    model::{
+        call_source::CallSources,
+        caller::{CallerId, TenantId},
+    },
     yaml::{Entry, FromNode, MapReader, Spanned, Value, Words, check_name},
 };
 
@@ -53,6 +56,7 @@ pub struct RawIssuer {
     pub min_refresh: Option<Spanned<Duration>>,
     pub stale: Option<Spanned<Duration>>,
     pub scopes: RawScopes,
+    pub call_sources: CallSources,
 }
 
 /// Where in a token something stands.
@@ -130,6 +134,7 @@ impl RawIssuer {
                 min_refresh: map.optional("min_refresh", faults),
                 stale: map.optional("stale", faults),
                 scopes: read_scopes(&mut map, faults),
+                call_sources: super::callers::read_call_sources(&mut map, faults),
             })
         })();
         if raw.is_some() {

@@ -73,8 +73,8 @@ fn what_comes_later_is_refused_as_such() {
     ]);
     check_caller(&[
         (
-            "{ keys: [{ env: GATE_KEY }], tenant: acme, call_sources: [web] }",
-            "Y008 4:52 `call_sources` is not part of this version",
+            "{ keys: [{ env: GATE_KEY }], tenant: acme, call_sources: [web, mcp] }",
+            "Y007 4:72 unknown call source `mcp`: known are `agent`, `web`, `script`, `post_action` and `cli`",
         ),
         (
             "{ keys: [{ secret: k }], tenant: acme }",

@@ -10,7 +10,7 @@ use super::*;
 use crate::{
     credential::{CacheLimits, Keeper, KeyringFile},
     fault::Fault,
-    model::caller::Role,
+    model::{call_source::CallSource, caller::Role},
 };
 
 /// The least that is a configuration.
@@ -132,7 +132,7 @@ shared: local
 policies: policies
 audit: { file: /var/log/hangu.jsonl, strict: [write_high], employee: plain }
 callers:
-  gate: { keys: [{ env: GATE_KEY }], tenant: acme, identity: header, catalog_roles: [member] }
+  gate: { keys: [{ env: GATE_KEY }], tenant: acme, identity: header, catalog_roles: [member], call_sources: [cli, agent, cli] }
 upstreams:
   crm:
     urls: [https://a.example/mcp, https://b.example/mcp]
@@ -175,6 +175,7 @@ idempotency: { capacity_bytes: 1MiB, max_keys: 10, ttl: 1h, wait: 0s, max_body: 
     assert_eq!(config.audit.file, PathBuf::from("/var/log/hangu.jsonl"));
     assert_eq!(config.audit.strict, [Risk::WriteHigh]);
     assert_eq!(config.callers[0].catalog_roles, roles(&["member"]));
+    assert!(config.callers[0].call_sources.iter().eq([CallSource::Agent, CallSource::Cli]));
     assert!(config.tls.is_some_and(|tls| tls.cert.ends_with("cert.pem")));
     assert_eq!(config.origins[0].as_str(), "https://app.example");
     assert!(config.trusted_proxies[0].contains("10.9.9.9".parse().unwrap()));

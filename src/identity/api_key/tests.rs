@@ -15,6 +15,7 @@ fn caller(id: &str, keys: Vec<KeyDigest>) -> CallerEntry {
         keys,
         identity: Identity::None,
         catalog_roles: Roles::default(),
+        call_sources: CallSources::default(),
     }
 }
 

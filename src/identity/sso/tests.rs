@@ -1,7 +1,10 @@
 //! Every kind of caller against every kind of header.
 
 use super::{super::api_key::Fixed, *};
-use crate::model::caller::{CallerId, Role};
+use crate::model::{
+    call_source::CallSources,
+    caller::{CallerId, Role},
+};
 
 fn id(text: &str) -> EmployeeId {
     EmployeeId::parse(text).unwrap()
@@ -30,6 +33,7 @@ fn caller(identity: Identity) -> CallerEntry {
         keys: Vec::new(),
         identity,
         catalog_roles: roles(&["member"]),
+        call_sources: CallSources::default(),
     }
 }
 

@@ -70,6 +70,7 @@ fn issuer() -> Issuer {
         roles: Some(ClaimPath::new("https://example/roles")),
         leeway: Duration::from_secs(60),
         scopes: ScopeRules::default(),
+        call_sources: CallSources::default(),
         keys: KeySource::new(Duration::from_secs(3_600), Duration::from_secs(30)),
     }
 }

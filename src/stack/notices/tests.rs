@@ -50,6 +50,7 @@ fn caller(employee: &str, role: &str) -> Caller {
         },
         names_employees: true,
         catalog_roles: Roles::default(),
+        call_sources: crate::model::call_source::CallSources::default(),
         address: Ipv4Addr::LOCALHOST.into(),
         policies: 0,
         granted: None,

@@ -22,5 +22,6 @@ pub mod southbound;
 mod stream;
 
 pub use inflight::Cancels;
+pub use north_reply::{QUESTION, lite_body, whole};
 pub use resume::{ResumeLimits, Streams};
 pub use side::SideStreams;

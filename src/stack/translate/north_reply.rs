@@ -16,10 +16,13 @@ use crate::{
     mcp::{Method, header, rpc},
     model::{
         exchange::{Exchange, Facts, NorthDialect, Outcome},
-        reply::{Content, Event, Final, Reply, ReplyStream},
+        reply::{Content, Event, Final, Reply, ReplyHeaders, ReplyStream, ResultBody},
     },
     telemetry::Active,
 };
+
+/// The kind of a call whose server asks something where its caller has no form for that.
+pub const QUESTION: &str = "input_required";
 
 /// Between two comments on a stream that is otherwise silent.
 pub(super) const KEEP_ALIVE: Duration = Duration::from_secs(15);
@@ -118,6 +121,26 @@ fn rpc_taxonomy(code: i64) -> Code {
 
 /// The answer on MCP-Lite: one result, whatever came before it.
 pub(super) async fn lite(reply: Reply, exchange: &Arc<Exchange>) -> Result<Response<Body>, Error> {
+    let (headers, body) = whole(reply, exchange).await?;
+    let mut response = Response::new(lite_body(&body));
+    response.headers_mut().insert(http_header::CONTENT_TYPE, JSON);
+    for (name, value) in headers {
+        response.headers_mut().append(name, value);
+    }
+    Ok(response)
+}
+
+/// A result as MCP-Lite has it: the object alone.
+pub fn lite_body(body: &ResultBody) -> Body {
+    Body::from_parts(north::result(Vec::new(), body, NorthDialect::McpLite, b""))
+}
+
+/// The one result of a call whose caller takes nothing else, and the headers that belong to it;
+/// noted as how the exchange ended.
+///
+/// # Errors
+/// Whatever else a server may answer. A question has the kind [`QUESTION`].
+pub async fn whole(reply: Reply, exchange: &Exchange) -> Result<(ReplyHeaders, ResultBody), Error> {
     let end = match reply.content {
         Content::Final(end) => end,
         Content::Stream(mut events) => loop {
@@ -129,12 +152,12 @@ pub(super) async fn lite(reply: Reply, exchange: &Arc<Exchange>) -> Result<Respo
         },
         Content::Nothing => return Err(Error::new(Code::Internal, "the call had no answer")),
     };
-    let body = match &end {
-        Final::Result(body) if !body.shape.has_type || body.shape.complete || body.rendered => body,
+    match &end {
+        Final::Result(body) if !body.shape.has_type || body.shape.complete || body.rendered => {}
         Final::Result(_) => {
             let message = "the server answered with a question, which MCP-Lite cannot carry";
             return Err(Error::new(Code::ExternalServiceError, message)
-                .with_kind("input_required")
+                .with_kind(QUESTION)
                 .from_upstream());
         }
         Final::Error(error) => {
@@ -150,15 +173,12 @@ pub(super) async fn lite(reply: Reply, exchange: &Arc<Exchange>) -> Result<Respo
             };
             return Err(Error::new(code, message).with_kind("rpc_error").from_upstream());
         }
-    };
-    note(&mut exchange.facts(), &end, NorthDialect::McpLite);
-    let parts = north::result(Vec::new(), body, NorthDialect::McpLite, b"");
-    let mut response = Response::new(Body::from_parts(parts));
-    response.headers_mut().insert(http_header::CONTENT_TYPE, JSON);
-    for (name, value) in reply.headers {
-        response.headers_mut().append(name, value);
     }
-    Ok(response)
+    note(&mut exchange.facts(), &end, NorthDialect::McpLite);
+    match end {
+        Final::Result(body) => Ok((reply.headers, body)),
+        Final::Error(_) => Err(Error::new(Code::Internal, "the call had no result")),
+    }
 }
 
 /// Writes the events of one answer.
