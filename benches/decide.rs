@@ -136,7 +136,7 @@ fn keys(c: &mut Criterion) {
         keys: vec![KeyDigest { sha256: Sha256::digest(key(number)).into(), expires_ms: None }],
         identity: Identity::Header,
         catalog_roles: common::roles(),
-        call_sources: CallSources::default(),
+        call_sources: hangu::model::call_source::CallSources::default(),
     };
     let callers = Callers::new((0..100).map(entry).collect()).expect("no two are alike");
     let key = key(50);

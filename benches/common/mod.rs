@@ -72,6 +72,7 @@ pub fn caller() -> Caller {
         policies: 0,
         granted: None,
         missing_scopes: None,
+        call_sources: hangu::model::call_source::CallSources::default(),
     }
 }
 

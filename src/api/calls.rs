@@ -29,7 +29,7 @@ use crate::{
     },
     registry::Listing,
     stack::{
-        stage::{Upstreams, World, Worlds},
+        stage::{Own, Personal, Upstreams, World, Worlds},
         translate::{QUESTION, lite_body, whole},
         v1::{ApiRequest, Calls},
     },
@@ -41,6 +41,7 @@ use crate::{
 pub struct ToolCalls {
     pub worlds: Arc<Worlds>,
     pub upstreams: Upstreams,
+    pub personal: Option<Arc<dyn Personal>>,
     pub clock: Clock,
     pub telemetry: Arc<Telemetry>,
 }
@@ -155,7 +156,7 @@ impl ToolCalls {
         exchange: &Arc<Exchange>,
         invocation: Invocation,
     ) -> Result<Answer, Error> {
-        let surface = self.surface(&request.caller, exchange, &invocation)?;
+        let surface = self.surface(&request.caller, exchange, &invocation).await?;
         let Invocation { tool, arguments, idempotency_key, key_header, dry_run, .. } = invocation;
         let _active = self.telemetry.metrics().enter(Method::CallTool);
         let call = Call {
@@ -179,7 +180,7 @@ impl ToolCalls {
     }
 
     /// The path on which the caller would find the tool.
-    fn surface(
+    async fn surface(
         &self,
         caller: &Caller,
         exchange: &Exchange,
@@ -197,7 +198,8 @@ impl ToolCalls {
             },
             Server::Key(key) => {
                 let world = self.worlds.current();
-                let found = self.configured(&world, caller, key, &invocation.tool);
+                let own = self.own(&world, caller, key).await?;
+                let found = own.or_else(|| self.configured(&world, caller, key, &invocation.tool));
                 found.map(Surface::Upstream).ok_or_else(|| {
                     let mut facts = exchange.facts();
                     facts.tool_asked = Some(invocation.tool.chars().take(128).collect());
@@ -206,6 +208,24 @@ impl ToolCalls {
                 })
             }
         }
+    }
+
+    /// The employee's own server of a key.
+    async fn own(
+        &self,
+        world: &Arc<World>,
+        caller: &Caller,
+        key: &str,
+    ) -> Result<Option<UpstreamName>, Error> {
+        let (Some(personal), Some(name)) = (&self.personal, UpstreamName::of_key(key)) else {
+            return Ok(None);
+        };
+        let own = match personal.of(caller, world) {
+            Own::Nothing => None,
+            Own::There(own) => Some(own),
+            Own::Loading(loading) => loading.await?,
+        };
+        Ok(own.filter(|own| own.catalog.knows(&name)).map(|_| name))
     }
 
     /// The operator's upstream of a key that policy lets a caller use. Where there are several,

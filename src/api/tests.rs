@@ -140,7 +140,13 @@ fn tools(worlds: Arc<Worlds>) -> ToolCalls {
     let clock = Clock::manual(1_000);
     let metrics = Arc::new(Metrics::new(1, clock.clone()));
     let telemetry = Telemetry::new(&Settings::default(), Trust::Never, "test", metrics).unwrap();
-    ToolCalls { worlds, upstreams: Arc::new([]), clock, telemetry: Arc::new(telemetry) }
+    ToolCalls {
+        worlds,
+        upstreams: Arc::new([]),
+        personal: None,
+        clock,
+        telemetry: Arc::new(telemetry),
+    }
 }
 
 struct House {

@@ -125,6 +125,7 @@ pub(super) fn app(
     let tools = ToolCalls {
         worlds: worlds.clone(),
         upstreams: upstreams.clone(),
+        personal: personal.clone(),
         clock: clock.clone(),
         telemetry: telemetry.clone(),
     };

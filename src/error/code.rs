@@ -123,11 +123,6 @@ impl Code {
         self.row().next
     }
 
-    /// The name that older clients know it by, where there is one.
-    pub fn alias(self) -> Option<&'static str> {
-        (self == Code::ServerNotConfigured).then_some("MCP_SERVER_NOT_CONFIGURED")
-    }
-
     /// The code of that name, if there is one; providers name theirs in MCP-Lite errors.
     pub fn from_name(name: &str) -> Option<Code> {
         TABLE.iter().find(|row| row.name == name).map(|row| row.code)

@@ -2,6 +2,8 @@
 
 use std::{fmt, sync::Arc};
 
+use super::server_key::is_server_key;
+
 /// An upstream's name: `[a-z][a-z0-9-]{0,30}`, not a reserved one, or of an employee's own server
 /// its serverKey. A serverKey has an underscore, so that neither is ever taken for the other.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -24,14 +26,9 @@ impl UpstreamName {
         }
     }
 
-    /// The name of an employee's own server; nothing where the text is no serverKey: `mcp_`, at
-    /// most 20 of `a-z`, `0-9` and `-`, `_` and 8 hexadecimal digits.
+    /// The name of an employee's own server; nothing where the text is no serverKey.
     pub fn of_key(text: &str) -> Option<Self> {
-        let (slug, digits) = text.strip_prefix("mcp_")?.rsplit_once('_')?;
-        let in_slug = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-';
-        let is_hex = |b: u8| b.is_ascii_digit() || (b'a'..=b'f').contains(&b);
-        let good = (1..=20).contains(&slug.len()) && slug.bytes().all(in_slug);
-        (good && digits.len() == 8 && digits.bytes().all(is_hex)).then(|| Self(text.into()))
+        is_server_key(text).then(|| Self(text.into()))
     }
 
     /// Whether it is a serverKey, and so the name of an employee's own server.
