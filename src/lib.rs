@@ -22,6 +22,7 @@ pub mod identity;
 pub mod limit;
 pub mod policy;
 pub mod registry;
+pub mod steps;
 
 // The path of a call, from the socket to the server.
 pub mod channel;

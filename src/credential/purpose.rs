@@ -23,17 +23,20 @@ pub enum Purpose {
     Approvals,
     /// Signatures of the audit log's checkpoints.
     Checkpoints,
+    /// Digests of compiled steps.
+    Steps,
 }
 
 impl Purpose {
     /// Every purpose.
-    pub const ALL: [Purpose; 6] = [
+    pub const ALL: [Purpose; 7] = [
         Purpose::Storage,
         Purpose::Digests,
         Purpose::Tokens,
         Purpose::Replays,
         Purpose::Approvals,
         Purpose::Checkpoints,
+        Purpose::Steps,
     ];
 
     /// Never to be changed: what was made under the old one would be lost.
@@ -45,6 +48,7 @@ impl Purpose {
             Purpose::Replays => "replays",
             Purpose::Approvals => "approvals",
             Purpose::Checkpoints => "checkpoints",
+            Purpose::Steps => "steps",
         }
     }
 

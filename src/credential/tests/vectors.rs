@@ -85,11 +85,12 @@ fn secrets_are_derived_as_they_always_were() {
     assert_eq!(derived, DERIVED);
 }
 
-const DERIVED: [&str; 6] = [
+const DERIVED: [&str; 7] = [
     "a13df2e9a9b5b4e7", // storage
     "ad0db6c8571ccb95", // digests
     "6087c818abd52be4", // tokens
     "c1738fa9eccca6b5", // replays
     "5259a27463a23b5c", // approvals
     "2646f0adc18b22a4", // checkpoints
+    "2beda5810316a676", // steps
 ];
