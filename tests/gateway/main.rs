@@ -16,6 +16,7 @@ mod check_table;
 mod continuation;
 mod demo;
 mod durable;
+mod egress;
 mod error_mapping;
 mod error_table;
 mod failures;
