@@ -115,6 +115,7 @@ pub(super) fn issuers(
         let cluster = ClusterConfig {
             // Keys come from where they were said to be, or not at all.
             redirects: false,
+            on_demand: true,
             ..ClusterConfig::new(issuer.name.as_str(), vec![endpoint], Guard::written(egress))
         };
         clusters.push(Cluster::new(cluster, transport).map_err(failed)?);

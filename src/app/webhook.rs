@@ -122,6 +122,7 @@ pub(super) fn webhook(
     let way = ClusterConfig {
         // A notice goes where it was said to go, or nowhere.
         redirects: false,
+        on_demand: true,
         connect_timeout: webhook.timeout,
         ..ClusterConfig::new("approvals.webhook", vec![endpoint], Guard::written(egress))
     };

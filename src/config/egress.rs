@@ -1,6 +1,11 @@
 //! What may be dialled, as it is meant: each entry once, and what opens much said so.
 
-use super::raw::RawEgress;
+use std::time::Duration;
+
+use super::{
+    build::{MAX_WAIT, within},
+    raw::RawEgress,
+};
 use crate::{
     fault::{FaultCode, Faults},
     upstream::{Allowed, EgressConfig, PortRange, Ports},
@@ -26,14 +31,15 @@ pub(super) fn build(raw: RawEgress, faults: &mut Faults) -> EgressConfig {
         }
     }
     let allow: Vec<Allowed> = allow.into_iter().map(|entry| entry.value).collect();
+    let defaults = EgressConfig::default();
     EgressConfig {
         allow,
-        ports: raw.ports.map_or_else(Ports::default, |ports| build_ports(ports, faults)),
+        ports: raw.ports.map_or(defaults.ports, |ports| build_ports(ports, faults)),
+        resolve: within(raw.resolve, defaults.resolve, Duration::from_secs(1)..=MAX_WAIT, faults),
     }
 }
 
-fn build_ports(ports: Spanned<Vec<Spanned<PortRange>>>, faults: &mut Faults) -> Ports {
-    let ports = ports.value;
+fn build_ports(ports: Vec<Spanned<PortRange>>, faults: &mut Faults) -> Ports {
     for (number, range) in ports.iter().enumerate() {
         let before = ports.iter().take(number).find(|before| before.value.overlaps(&range.value));
         if let Some(before) = before {

@@ -84,6 +84,7 @@ impl Config {
             "egress": {
                 "allow": texts(&mut self.egress.allow.iter().map(ToString::to_string)),
                 "ports": texts(&mut self.egress.ports.0.iter().map(ToString::to_string)),
+                "resolve": time(self.egress.resolve),
             },
         })
     }

@@ -354,7 +354,10 @@ impl Facts {
     pub fn failed(&mut self, error: &Error) {
         self.code = Some(error.code());
         self.outcome = Some(Outcome::of(error));
-        if self.reason.is_none() {
+        // Who is denied what policy lets pass is not denied for policy's reason.
+        let denied_later =
+            self.outcome == Some(Outcome::Denied) && self.decision == Some(DecisionKind::Allow);
+        if self.reason.is_none() || denied_later && error.reason().is_some() {
             self.reason = error.reason();
         }
         self.error =

@@ -53,7 +53,8 @@ pub struct ClusterConfig {
     pub health_interval: Duration,
     /// How long a health check may take. Default 1 s.
     pub health_timeout: Duration,
-    /// Between two look-ups of the endpoints' names. Default 30 s.
+    /// Between two look-ups of the endpoints' names. By default what the guard says: 30 s, unless
+    /// its operator says otherwise.
     pub resolve_interval: Duration,
     /// How long an address that refused a connection is passed over. Default 5 s.
     pub ejection: Duration,
@@ -79,7 +80,7 @@ impl ClusterConfig {
             max_header_bytes: 64 * 1024,
             health_interval: Duration::from_secs(10),
             health_timeout: Duration::from_secs(1),
-            resolve_interval: Duration::from_secs(30),
+            resolve_interval: guard.resolve_interval(),
             ejection: Duration::from_secs(5),
             redirects: true,
             guard,

@@ -12,8 +12,9 @@ mod tests;
 
 use std::{
     fmt, io,
-    net::{IpAddr, SocketAddr},
+    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
     sync::Arc,
+    time::Duration,
 };
 
 use tokio::sync::Semaphore;
@@ -32,10 +33,14 @@ const LOOKUPS: usize = 32;
 const MOST_ADDRESSES: usize = 32;
 
 /// What the operator says of egress.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EgressConfig {
+    /// What may be dialled besides.
     pub allow: Vec<Allowed>,
+    /// Of public servers.
     pub ports: Ports,
+    /// How long what a name stands for is used before it is looked up again.
+    pub resolve: Duration,
 }
 
 /// What may be dialled, and how names are looked up: one for the whole process.
@@ -73,6 +78,14 @@ pub struct Denied {
 pub enum Why {
     Class(Class),
     Port,
+}
+
+// === impl EgressConfig ===
+
+impl Default for EgressConfig {
+    fn default() -> Self {
+        Self { allow: Vec::new(), ports: Ports::default(), resolve: Duration::from_secs(30) }
+    }
 }
 
 // === impl Egress ===
@@ -123,6 +136,11 @@ impl Guard {
         Self { egress: egress.clone(), target: Target::Public }
     }
 
+    /// Between two look-ups of a name.
+    pub fn resolve_interval(&self) -> Duration {
+        self.egress.config.resolve
+    }
+
     /// What can be said of an endpoint before anything is looked up or dialled.
     ///
     /// # Errors
@@ -131,8 +149,17 @@ impl Guard {
         if let Some(address) = endpoint.address() {
             return self.judge(endpoint, address);
         }
-        let open = self.target == Target::Written || self.egress.may_allow_port(endpoint.port());
-        if open { Ok(()) } else { Err(denied(endpoint, None, Why::Port)) }
+        if self.target == Target::Written {
+            return Ok(());
+        }
+        if !self.egress.may_allow_port(endpoint.port()) {
+            return Err(denied(endpoint, None, Why::Port));
+        }
+        if is_localhost(name(endpoint)) {
+            let judged = self.judge(endpoint, Ipv4Addr::LOCALHOST.into());
+            return judged.or_else(|_| self.judge(endpoint, Ipv6Addr::LOCALHOST.into()));
+        }
+        Ok(())
     }
 
     /// Whether an endpoint may be dialled at an address that it stands for.
@@ -186,6 +213,11 @@ impl Guard {
 fn name(endpoint: &Endpoint) -> &str {
     let host = &**endpoint.host();
     host.strip_suffix('.').unwrap_or(host)
+}
+
+/// Names of this machine by definition, which some resolvers ask the world for (RFC 6761, 6.3).
+fn is_localhost(host: &str) -> bool {
+    host == "localhost" || host.ends_with(".localhost")
 }
 
 fn denied(endpoint: &Endpoint, address: Option<IpAddr>, why: Why) -> Denied {

@@ -8,7 +8,7 @@ use std::{net::SocketAddr, sync::Arc, time::Duration};
 use async_trait::async_trait;
 use pingora::{ErrorType, upstreams::peer::HttpPeer};
 use pingora_load_balancing::{Backend, health_check::HealthCheck};
-use tokio::time::{Instant, MissedTickBehavior, timeout};
+use tokio::time::{MissedTickBehavior, timeout};
 
 use super::{cluster::Cluster, directory::address_of, transport::Transport};
 
@@ -17,16 +17,19 @@ impl Cluster {
     ///
     /// To be spawned on the control runtime and aborted with it. The first round begins at once.
     pub async fn watch(self: Arc<Self>) {
-        let mut checks = tokio::time::interval(self.config().health_interval);
-        checks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let mut resolved: Option<Instant> = None;
+        let every = |interval| {
+            let mut rounds = tokio::time::interval(interval);
+            rounds.set_missed_tick_behavior(MissedTickBehavior::Delay);
+            rounds
+        };
+        let mut names = every(self.config().resolve_interval);
+        let mut checks = every(self.config().health_interval);
         loop {
-            let now = checks.tick().await;
-            if resolved.is_none_or(|at| now - at >= self.config().resolve_interval) {
-                resolved = Some(now);
-                self.refresh().await;
+            tokio::select! {
+                biased;
+                _ = names.tick() => self.refresh().await,
+                _ = checks.tick() => self.check().await,
             }
-            self.check().await;
         }
     }
 }

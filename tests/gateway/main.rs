@@ -17,6 +17,7 @@ mod continuation;
 mod credentials;
 mod demo;
 mod durable;
+mod egress;
 mod error_mapping;
 mod error_table;
 mod failures;

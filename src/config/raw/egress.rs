@@ -1,6 +1,6 @@
 //! What may be dialled, as it is written.
 
-use std::str::FromStr;
+use std::{str::FromStr, time::Duration};
 
 use super::part;
 use crate::{
@@ -12,7 +12,8 @@ use crate::{
 #[derive(Debug, Default)]
 pub struct RawEgress {
     pub allow: Option<Vec<Spanned<Allowed>>>,
-    pub ports: Option<Spanned<Vec<Spanned<PortRange>>>>,
+    pub ports: Option<Vec<Spanned<PortRange>>>,
+    pub resolve: Option<Spanned<Duration>>,
 }
 
 pub(super) fn read(map: &mut MapReader<'_>, faults: &mut Faults) -> RawEgress {
@@ -20,6 +21,7 @@ pub(super) fn read(map: &mut MapReader<'_>, faults: &mut Faults) -> RawEgress {
         Some(RawEgress {
             allow: map.optional("allow", faults),
             ports: map.optional("ports", faults),
+            resolve: map.optional("resolve", faults),
         })
     })
     .unwrap_or_default()

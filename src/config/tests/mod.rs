@@ -1,6 +1,7 @@
 //! What a configuration means: defaults, every key, secrets.
 
 mod approvals;
+mod egress;
 mod faults;
 
 use secrecy::ExposeSecret;

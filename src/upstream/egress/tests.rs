@@ -68,6 +68,7 @@ fn guards_pass_what_the_table_says() {
             ports: row.ports.as_ref().map_or_else(Ports::default, |ports| {
                 Ports(ports.iter().map(|range| range.parse().unwrap()).collect())
             }),
+            ..EgressConfig::default()
         };
         let egress = Egress::new(config);
         let guard = match &*row.guard {
@@ -81,6 +82,26 @@ fn guards_pass_what_the_table_says() {
             assert_eq!(guard.admits(&endpoint), Ok(()), "{row:?}: no look-up without admission");
         }
     }
+}
+
+#[test]
+fn names_of_this_machine_need_no_look_up_to_be_refused() {
+    let refused = |allow: &[&str], url: &str| {
+        let allow = allow.iter().map(|entry| entry.parse().unwrap()).collect();
+        let egress = Egress::new(EgressConfig { allow, ..EgressConfig::default() });
+        assert_eq!(Guard::written(&egress).admits(&endpoint(url)), Ok(()));
+        Guard::public(&egress).admits(&endpoint(url)).is_err()
+    };
+    for url in ["http://localhost/", "http://LOCALHOST./", "http://a.localhost:8080/"] {
+        assert!(refused(&[], url), "{url}");
+        assert!(refused(&["10.0.0.0/8"], url), "{url}");
+        assert!(!refused(&["127.0.0.0/8"], url), "{url}");
+        assert!(!refused(&["::1"], url), "{url}");
+    }
+    assert!(!refused(&["localhost"], "http://localhost/"));
+    assert!(refused(&["localhost"], "http://a.localhost/"));
+    assert!(!refused(&[], "http://localhost.example/"));
+    assert!(!refused(&[], "http://notlocalhost/"));
 }
 
 #[test]

@@ -4,6 +4,8 @@
 
 mod answers;
 mod guarded;
+mod names;
+mod on_demand;
 mod peers;
 mod tls;
 mod wire;

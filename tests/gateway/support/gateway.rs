@@ -11,6 +11,7 @@ use hangu::{
     registry::Listing,
     stack::Engines,
     telemetry::Format,
+    upstream::Resolve,
 };
 use serde_json::Value;
 use tempfile::TempDir;
@@ -71,6 +72,16 @@ impl Gateway {
         yaml: &str,
         policies: &[&str],
     ) -> Self {
+        Self::start_as(folder, Options { secret, ..Options::default() }, yaml, policies)
+    }
+
+    /// The same where names stand for what a test says.
+    pub fn resolving(resolver: Arc<dyn Resolve>, yaml: &str, policies: &[&str]) -> Self {
+        let folder = Arc::new(tempfile::tempdir().unwrap());
+        Self::start_as(folder, Options { resolver, ..Options::default() }, yaml, policies)
+    }
+
+    fn start_as(folder: Arc<TempDir>, options: Options, yaml: &str, policies: &[&str]) -> Self {
         let audit = folder.path().join("audit.jsonl");
         let yaml = format!(
             "version: hangu/v1\nlisten: \"127.0.0.1:0\"\nadmin: {{ listen: \"127.0.0.1:0\" }}\nworkers: 1\naudit: {{ file: \"{}\" }}\n{yaml}",
@@ -88,7 +99,7 @@ impl Gateway {
         });
         let (policies, faults) = Policies::compile(files.collect());
         let policies = policies.unwrap_or_else(|| panic!("{faults:#?}"));
-        let options = Options { instance: "test".to_owned(), secret, ..Options::default() };
+        let options = Options { instance: "test".to_owned(), ..options };
         let running = App::new(config, policies, &options).unwrap();
         let running = running.start().unwrap();
         let worlds = running.engines().worlds.clone();
