@@ -11,8 +11,9 @@ use serde::Serialize;
 use serde_json::value::RawValue;
 
 use super::{
-    Person, answer,
+    Person, answer, in_scope,
     input::{self, Input, choices, shown, wrong},
+    recordable,
 };
 use crate::{
     approval::{Approval, ApprovalId, Approvals, DecideFault, State, Vote, store::StoreFault},
@@ -78,7 +79,7 @@ impl ApprovalsApi {
     async fn list(&self, query: Option<&str>, person: &Person) -> Result<Response<Body>, Error> {
         let [state] = input::query(query, ["state"])?;
         let state = state.map(|text| read_state(&text)).transpose()?;
-        let Person { tenant, employee, roles } = person;
+        let Person { tenant, employee, roles, .. } = person;
         let all = self.approvals.list(tenant, employee, roles).await.map_err(store_failed)?;
         let now_ms = self.approvals.now_ms();
         let wanted = |one: &&Approval| state.is_none_or(|state| one.state(now_ms) == state);
@@ -121,7 +122,7 @@ impl ApprovalsApi {
         let found = self.look(id, person).await?;
         note(exchange, &found);
         self.check(&found, yes, request)?;
-        let Person { tenant, employee, roles } = person;
+        let Person { tenant, employee, roles, .. } = person;
         let decided = self
             .approvals
             .decide(tenant, found.id, employee, roles, yes, comment)
@@ -138,28 +139,14 @@ impl ApprovalsApi {
     /// is good for.
     fn check(&self, found: &Approval, yes: bool, request: &ApiRequest) -> Result<(), Error> {
         let risk = found.request.risk;
-        if self.audit.is_strict(risk) && !self.audit.is_writable() {
-            let message = "the audit log cannot be written, so the decision was not taken";
-            return Err(Error::new(Code::Internal, message)
-                .with_kind("audit_unavailable")
-                .with_reason("audit_unavailable")
-                .with_advice(true, Next::Wait)
-                .with_retry_after(STORE_PAUSE));
-        }
+        recordable(&self.audit, risk)?;
         // Whoever may not make such a call with this token may not let it be made either.
-        match request.caller.missing_scope(risk).filter(|_| yes) {
-            Some(scope) => {
-                let message = format!("the token needs the scopes: {scope}");
-                Err(Error::http(Code::PermissionDenied, 403, message)
-                    .with_reason("insufficient_scope"))
-            }
-            None => Ok(()),
-        }
+        if yes { in_scope(&request.caller, risk) } else { Ok(()) }
     }
 
     async fn look(&self, id: &str, person: &Person) -> Result<Approval, Error> {
         let Some(id) = ApprovalId::parse(id) else { return Err(unknown()) };
-        let Person { tenant, employee, roles } = person;
+        let Person { tenant, employee, roles, .. } = person;
         let found = self.approvals.look(tenant, id, employee, roles).await.map_err(store_failed)?;
         found.ok_or_else(unknown)
     }

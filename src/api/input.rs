@@ -27,12 +27,7 @@ impl Input {
         if body.is_empty() {
             return Ok(Self(None));
         }
-        let named = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok());
-        let essence = named.and_then(|value| value.split(';').next()).unwrap_or_default().trim();
-        if !essence.eq_ignore_ascii_case("application/json") {
-            let message = "the body's Content-Type must be application/json";
-            return Err(Error::http(Code::InvalidArgs, 415, message));
-        }
+        is_json(headers)?;
         let doc = Doc::parse(body, &LIMITS)
             .map_err(|fault| wrong(format!("the body is not JSON: {fault}")))?;
         if doc.root().kind() != Kind::Object {
@@ -101,6 +96,17 @@ impl Input {
     fn get(&self, name: &str) -> Option<Value<'_>> {
         self.0.as_ref()?.root().get(name).filter(|value| !value.is_null())
     }
+}
+
+/// A body must say that it is JSON.
+pub(super) fn is_json(headers: &HeaderMap) -> Result<(), Error> {
+    let named = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok());
+    let essence = named.and_then(|value| value.split(';').next()).unwrap_or_default().trim();
+    if essence.eq_ignore_ascii_case("application/json") {
+        return Ok(());
+    }
+    let message = "the body's Content-Type must be application/json";
+    Err(Error::http(Code::InvalidArgs, 415, message))
 }
 
 /// The parameters of a query, each at most once and among these.

@@ -12,21 +12,23 @@ mod servers;
 #[cfg(test)]
 mod tests;
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use http::{HeaderValue, Method, Response, header};
 
 pub use self::{
     approvals::{ApprovalsApi, OpenArguments},
     calls::ToolCalls,
-    servers::Reach,
+    servers::{Reach, ServerParts, ServersApi},
 };
 use crate::{
+    audit::Audit,
     body::Body,
-    error::{Code, Error},
+    error::{Code, Error, Next},
     model::{
         caller::{Caller, EmployeeId, Roles, TenantId},
         exchange::Outcome,
+        server::Risk,
     },
     stack::{
         stage::{BoxFuture, Worlds},
@@ -41,6 +43,7 @@ struct Resources {
     worlds: Arc<Worlds>,
     approvals: ApprovalsApi,
     tools: ToolCalls,
+    servers: ServersApi,
 }
 
 /// What a path and a method ask for.
@@ -48,6 +51,7 @@ struct Resources {
 enum Target {
     Approvals(approvals::Target),
     Invoke,
+    Servers(servers::Target),
 }
 
 /// A path, with `{id}` in the place of one segment, and what a method does there.
@@ -80,7 +84,60 @@ const ENTRIES: &[Entry] = &[
         target: Target::Approvals(approvals::Target::Decide { yes: false }),
     },
     Entry { template: "/v1/invoke", method: Method::POST, target: Target::Invoke },
+    Entry {
+        template: "/v1/servers",
+        method: Method::GET,
+        target: Target::Servers(servers::Target::List),
+    },
+    Entry {
+        template: "/v1/servers",
+        method: Method::POST,
+        target: Target::Servers(servers::Target::Change(servers::Change::Register)),
+    },
+    Entry {
+        template: "/v1/servers/import",
+        method: Method::POST,
+        target: Target::Servers(servers::Target::Change(servers::Change::Import)),
+    },
+    Entry {
+        template: "/v1/servers/{id}",
+        method: Method::GET,
+        target: Target::Servers(servers::Target::Show),
+    },
+    Entry {
+        template: "/v1/servers/{id}",
+        method: Method::DELETE,
+        target: Target::Servers(servers::Target::Change(servers::Change::Delete)),
+    },
+    Entry {
+        template: "/v1/servers/{id}/refresh",
+        method: Method::POST,
+        target: Target::Servers(servers::Target::Change(servers::Change::Refresh)),
+    },
+    Entry {
+        template: "/v1/servers/{id}/credential",
+        method: Method::PUT,
+        target: Target::Servers(servers::Target::Change(servers::Change::SetCredential)),
+    },
+    Entry {
+        template: "/v1/servers/{id}/credential",
+        method: Method::DELETE,
+        target: Target::Servers(servers::Target::Change(servers::Change::DeleteCredential)),
+    },
+    Entry {
+        template: "/v1/servers/{id}/share",
+        method: Method::PUT,
+        target: Target::Servers(servers::Target::Change(servers::Change::Share)),
+    },
+    Entry {
+        template: "/v1/servers/{id}/share",
+        method: Method::DELETE,
+        target: Target::Servers(servers::Target::Change(servers::Change::Unshare)),
+    },
 ];
+
+/// How long whoever meets an audit log that fails is asked to wait.
+const AUDIT_PAUSE: Duration = Duration::from_secs(5);
 
 /// Where a path leads.
 struct Place<'p> {
@@ -91,18 +148,26 @@ struct Place<'p> {
     target: Result<Target, Vec<Method>>,
 }
 
-/// The employee who asks, with the roles that he has now.
+/// The employee who asks, with the roles and teams that he has now.
+#[derive(Clone)]
 struct Person {
     tenant: TenantId,
     employee: EmployeeId,
     roles: Roles,
+    /// Only the directory knows them, however he was named.
+    teams: Vec<Arc<str>>,
 }
 
 // === impl V1 ===
 
 impl V1 {
-    pub fn new(worlds: Arc<Worlds>, approvals: ApprovalsApi, tools: ToolCalls) -> Self {
-        Self(Arc::new(Resources { worlds, approvals, tools }))
+    pub fn new(
+        worlds: Arc<Worlds>,
+        approvals: ApprovalsApi,
+        tools: ToolCalls,
+        servers: ServersApi,
+    ) -> Self {
+        Self(Arc::new(Resources { worlds, approvals, tools, servers }))
     }
 }
 
@@ -130,16 +195,21 @@ impl Resources {
         let target = place.target.map_err(|methods| not_allowed(&methods))?;
         match target {
             Target::Approvals(target) => {
-                let person = self.person(&request.caller)?;
+                let person = self.person(&request.caller, "a person decides, not a program")?;
                 self.approvals.answer(target, place.id, &person, request).await
             }
             Target::Invoke => invoke::invoke(&self.tools, request, calls).await,
+            Target::Servers(target) => {
+                let why = "servers and credentials belong to a person";
+                let person = self.person(&request.caller, why)?;
+                self.servers.answer(target, place.id, person, request).await
+            }
         }
     }
 
     /// Who asks, by the policies that are in force by now: since they were looked at, a slow body
-    /// may have come in.
-    fn person(&self, caller: &Caller) -> Result<Person, Error> {
+    /// may have come in. `why` there must be somebody is told where nobody is named.
+    fn person(&self, caller: &Caller, why: &str) -> Result<Person, Error> {
         let world = self.worlds.look();
         let mut renewed = None;
         if world.is_news_to(caller) {
@@ -152,22 +222,24 @@ impl Resources {
         let caller = renewed.as_ref().unwrap_or(caller);
         let Some(employee) = &caller.principal.employee else {
             let message = match caller.names_employees {
-                true => {
-                    "name the employee in the header SSO-Emp-Id: a person decides, not a program"
-                }
-                false => {
-                    "this key stands for no employee, and a person decides: use one of a caller \
-                     with an `identity`, or a token"
-                }
+                true => format!("name the employee in the header SSO-Emp-Id: {why}"),
+                false => format!(
+                    "this key stands for no employee: use one of a caller with an `identity`, or \
+                     a token; {why}"
+                ),
             };
             return Err(
                 Error::http(Code::PermissionDenied, 403, message).with_reason("employee_missing")
             );
         };
+        let known = world.directory.get(employee.as_str());
+        let known = known.filter(|entry| entry.tenant == caller.tenant);
+        let teams = known.map(|entry| entry.teams.iter().map(|team| Arc::from(&**team)));
         Ok(Person {
             tenant: caller.tenant.clone(),
             employee: employee.clone(),
             roles: caller.principal.roles.clone(),
+            teams: teams.map(Iterator::collect).unwrap_or_default(),
         })
     }
 }
@@ -210,6 +282,26 @@ fn not_allowed(methods: &[Method]) -> Error {
         Ok(allow) => error.with_header(header::ALLOW, allow),
         Err(_) => error,
     }
+}
+
+/// Whether what is done now can be recorded, where it must be.
+fn recordable(audit: &Audit, risk: Risk) -> Result<(), Error> {
+    if !audit.is_strict(risk) || audit.is_writable() {
+        return Ok(());
+    }
+    let message = "the audit log cannot be written, so nothing was done";
+    Err(Error::new(Code::Internal, message)
+        .with_kind("audit_unavailable")
+        .with_reason("audit_unavailable")
+        .with_advice(true, Next::Wait)
+        .with_retry_after(AUDIT_PAUSE))
+}
+
+/// Whether a token is good for what is of this risk.
+fn in_scope(caller: &Caller, risk: Risk) -> Result<(), Error> {
+    let Some(scope) = caller.missing_scope(risk) else { return Ok(()) };
+    let message = format!("the token needs the scopes: {scope}");
+    Err(Error::http(Code::PermissionDenied, 403, message).with_reason("insufficient_scope"))
 }
 
 /// A good answer. What it says is this person's, and of this moment.

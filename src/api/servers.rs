@@ -1,12 +1,48 @@
-//! `/v1/servers`: servers that employees bring.
+//! `/v1/servers`: servers that employees bring, their credentials, and whom they share them with.
+//!
+//! Always as a named employee. What is unknown, another's, or shared with a team that he is not in
+//! answers alike. What is posted is read by the registry, secrets go to the vault and are in no
+//! answer, and no server is spoken to but through [`Reach`]. Here is who may do what, what is
+//! noted of it, and what is told (`servers/told.rs`); `servers/bring.rs` registers,
+//! `servers/import.rs` does so with many, `servers/keep.rs` asks the stores.
+
+mod allowed;
+mod bring;
+mod import;
+mod keep;
+mod own;
+mod told;
 
 use std::sync::Arc;
 
-use crate::{
-    model::caller::{Caller, EmployeeId, TenantId},
-    registry::server::{Archive, Registration},
-    stack::stage::BoxFuture,
+use bytes::Bytes;
+use http::{HeaderMap, Response, StatusCode, header};
+
+use self::{
+    keep::{Busy, Place},
+    told::Told,
 };
+use super::{Person, in_scope, input, recordable};
+use crate::{
+    audit::Audit,
+    body::Body,
+    clock::Clock,
+    credential::{Owner, Vault, Whose},
+    error::{Code, Error},
+    model::{
+        caller::{Caller, EmployeeId, TenantId},
+        exchange::{Exchange, ServerChange},
+        server::{Risk, UpstreamName},
+    },
+    registry::server::{Archive, Kept, Registration, ServerStore},
+    stack::{
+        stage::{BoxFuture, Worlds},
+        v1::ApiRequest,
+    },
+};
+
+/// What a change of one's own servers counts as, for the audit log and for a token's scopes.
+const RISK: Risk = Risk::WriteLow;
 
 /// Asks servers what they have, and is told of what has changed. `app` implements it.
 pub trait Reach: Send + Sync {
@@ -16,4 +52,277 @@ pub trait Reach: Send + Sync {
 
     /// What an employee of a tenant has, or shares, has changed.
     fn changed(&self, tenant: &TenantId, owner: &EmployeeId);
+}
+
+/// Servers of employees' own, for those who bring them.
+#[derive(Clone)]
+pub struct ServersApi(Arc<Servers>);
+
+/// What the resource consists of.
+pub struct ServerParts {
+    pub worlds: Arc<Worlds>,
+    pub store: Arc<dyn ServerStore>,
+    pub vault: Arc<Vault>,
+    pub reach: Arc<dyn Reach>,
+    pub audit: Arc<Audit>,
+    pub clock: Clock,
+}
+
+struct Servers {
+    parts: ServerParts,
+    busy: Busy,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Target {
+    List,
+    Show,
+    Change(Change),
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Change {
+    Register,
+    Import,
+    Delete,
+    Refresh,
+    SetCredential,
+    DeleteCredential,
+    Share,
+    Unshare,
+}
+
+/// A request about servers, of somebody who is known.
+struct Asked {
+    person: Person,
+    caller: Arc<Caller>,
+    exchange: Arc<Exchange>,
+    headers: HeaderMap,
+    body: Bytes,
+    /// What stands in the path.
+    id: Arc<str>,
+}
+
+// === impl ServersApi ===
+
+impl ServersApi {
+    pub fn new(parts: ServerParts) -> Self {
+        Self(Arc::new(Servers { parts, busy: Busy::default() }))
+    }
+
+    pub(super) async fn answer(
+        &self,
+        target: Target,
+        id: &str,
+        person: Person,
+        request: &ApiRequest,
+    ) -> Result<Response<Body>, Error> {
+        let asked = Asked {
+            person,
+            caller: request.caller.clone(),
+            exchange: request.exchange.clone(),
+            headers: request.parts.headers.clone(),
+            body: request.body.clone(),
+            id: id.into(),
+        };
+        input::query(request.parts.uri.query(), [])?;
+        let servers = self.0.clone();
+        let change = match target {
+            Target::List => return servers.list(&asked.person).await,
+            Target::Show => return servers.show(&asked).await,
+            Target::Change(change) => change,
+        };
+        let key = UpstreamName::of_key(id).map(|_| id);
+        asked.note(change.as_str(), key);
+        recordable(&self.0.parts.audit, RISK)?;
+        in_scope(&request.caller, RISK)?;
+        #[allow(
+            clippy::disallowed_methods,
+            reason = "it ends within the times of the store and of the server that is asked, and \
+                      what is cut off leaves no more behind than a process that is killed"
+        )]
+        // What was begun is carried through or taken back, though its client be gone.
+        let changing = tokio::spawn(async move { servers.change(change, &asked).await });
+        changing.await.unwrap_or_else(|lost| {
+            Err(Error::new(Code::Internal, "the change came to no end").with_cause(lost))
+        })
+    }
+}
+
+impl Change {
+    /// As records name it.
+    const fn as_str(self) -> &'static str {
+        match self {
+            Change::Register => "register",
+            Change::Import => "import",
+            Change::Delete => "delete",
+            Change::Refresh => "refresh",
+            Change::SetCredential => "set_credential",
+            Change::DeleteCredential => "delete_credential",
+            Change::Share => "share",
+            Change::Unshare => "unshare",
+        }
+    }
+}
+
+// === impl Servers ===
+
+impl Servers {
+    async fn change(&self, change: Change, asked: &Asked) -> Result<Response<Body>, Error> {
+        match change {
+            Change::Register => self.register(asked).await,
+            Change::Import => self.import(asked).await,
+            Change::Delete => self.delete(asked).await,
+            Change::Refresh => self.refresh(asked).await,
+            Change::SetCredential => self.set_credential(asked).await,
+            Change::DeleteCredential => self.delete_credential(asked).await,
+            Change::Share => self.share(asked).await,
+            Change::Unshare => self.unshare(asked).await,
+        }
+    }
+
+    async fn list(&self, person: &Person) -> Result<Response<Body>, Error> {
+        let seen = self.seen_by(person).await?;
+        let owner = Owner::Employee(person.employee.clone());
+        let listed = self.parts.vault.list(person.tenant.clone(), owner).await;
+        let listed = listed.map_err(keep::vault_failed)?;
+        let told = seen.iter().map(|kept| {
+            let key = &kept.registration.server_key;
+            Told::of(kept, &person.employee, listed.iter().any(|one| one.server_key == *key))
+        });
+        told::written(&told::Listed { servers: told.collect() })
+    }
+
+    async fn show(&self, asked: &Asked) -> Result<Response<Body>, Error> {
+        let kept = self.look(asked).await?;
+        self.tell_whole(asked, &kept).await
+    }
+
+    /// The server with its tools.
+    async fn tell_whole(&self, asked: &Asked, kept: &Kept) -> Result<Response<Body>, Error> {
+        let has_credential = self.has_credential(asked, kept).await?;
+        let told = Told::of(kept, &asked.person.employee, has_credential).with_tools(kept);
+        Ok(tagged(told::written(&told)?, kept))
+    }
+
+    /// The server without them.
+    async fn tell(
+        &self,
+        asked: &Asked,
+        kept: &Kept,
+        status: StatusCode,
+    ) -> Result<Response<Body>, Error> {
+        let has_credential = self.has_credential(asked, kept).await?;
+        let told = Told::of(kept, &asked.person.employee, has_credential);
+        let mut response = tagged(told::written(&told)?, kept);
+        *response.status_mut() = status;
+        Ok(response)
+    }
+
+    async fn has_credential(&self, asked: &Asked, kept: &Kept) -> Result<bool, Error> {
+        let whose = asked.person.whose(&kept.registration.server_key);
+        Ok(self.parts.vault.held(&whose).await.map_err(keep::vault_failed)?.is_some())
+    }
+
+    /// A server that the employee sees under this key: his own, else a shared one.
+    async fn look(&self, asked: &Asked) -> Result<Kept, Error> {
+        self.find(asked).await?.ok_or_else(|| unknown(&asked.id))
+    }
+
+    async fn find(&self, asked: &Asked) -> Result<Option<Kept>, Error> {
+        if UpstreamName::of_key(&asked.id).is_none() {
+            return Ok(None);
+        }
+        if let Some(own) = self.own(&asked.place(&asked.id)).await? {
+            return Ok(Some(own));
+        }
+        let seen = self.seen_by(&asked.person).await?;
+        Ok(seen.into_iter().find(|kept| kept.registration.server_key == asked.id))
+    }
+
+    /// The employee's own under this key; who only sees it may not change it.
+    async fn look_own(&self, asked: &Asked) -> Result<Kept, Error> {
+        let kept = self.look(asked).await?;
+        let owner = &kept.registration.owner;
+        if *owner == asked.person.employee {
+            return Ok(kept);
+        }
+        let message = format!("only {owner}, who shares the server, can do that");
+        Err(Error::new(Code::PermissionDenied, message).with_reason("not_owner"))
+    }
+
+    /// Everybody who sees it looks again.
+    fn changed(&self, person: &Person) {
+        self.parts.reach.changed(&person.tenant, &person.employee);
+    }
+}
+
+// === impl Asked ===
+
+impl Asked {
+    fn place(&self, server_key: &Arc<str>) -> Place {
+        (self.person.tenant.clone(), self.person.employee.clone(), server_key.clone())
+    }
+
+    /// Notes what is done, or wanted, for the record.
+    fn note(&self, what: &'static str, server_key: Option<&str>) {
+        let mut facts = self.exchange.facts();
+        facts.server_key = server_key.map(Arc::from);
+        facts.server_change = Some(Box::new(ServerChange { what, team: None }));
+    }
+
+    fn note_team(&self, team: &Arc<str>) {
+        if let Some(change) = &mut self.exchange.facts().server_change {
+            change.team = Some(team.clone());
+        }
+    }
+
+    /// A client that says which edition it has seen changes no other.
+    fn is_about(&self, edition: u64) -> Result<(), Error> {
+        let Some(value) = self.headers.get(header::IF_MATCH) else { return Ok(()) };
+        let seen = value.to_str().ok().map(|text| text.trim().trim_matches('"'));
+        match seen.map(|text| (text, text.parse::<u64>().ok())) {
+            Some(("*", _)) if edition > 0 => Ok(()),
+            Some((_, Some(seen))) if seen == edition => Ok(()),
+            Some((_, Some(_)) | ("*", _)) => Err(changed_meanwhile()),
+            _ => {
+                let message = "If-Match must be the `edition` of the server that is to be changed";
+                Err(Error::new(Code::InvalidArgs, message))
+            }
+        }
+    }
+}
+
+impl Person {
+    fn whose(&self, server_key: &Arc<str>) -> Whose {
+        Whose {
+            tenant: self.tenant.clone(),
+            owner: Owner::Employee(self.employee.clone()),
+            server_key: server_key.clone(),
+        }
+    }
+}
+
+/// Says which edition it is.
+fn tagged(mut response: Response<Body>, kept: &Kept) -> Response<Body> {
+    let tag = format!("\"{}\"", kept.registration.revision);
+    if let Ok(tag) = tag.try_into() {
+        response.headers_mut().insert(header::ETAG, tag);
+    }
+    response
+}
+
+/// No server that the employee sees has this key.
+fn unknown(id: &str) -> Error {
+    let shown = input::shown(id);
+    let message = format!(
+        "you have no server `{shown}`: register it with POST /v1/servers, or let somebody share \
+         it with a team of yours"
+    );
+    Error::new(Code::ServerNotConfigured, message)
+}
+
+fn changed_meanwhile() -> Error {
+    let message = "the server was changed meanwhile: look at it again, then change it";
+    Error::new(Code::Conflict, message)
 }

@@ -15,7 +15,7 @@ use super::{
 };
 use crate::{
     admin::{AdminState, api::Api},
-    api::{ApprovalsApi, ToolCalls, V1},
+    api::{ApprovalsApi, ServerParts, ServersApi, ToolCalls, V1},
     approval::{self, Approvals, ArgumentSeal, store::ApprovalStore},
     audit::{self, Audit, Keys, Observer},
     channel::Channels,
@@ -129,7 +129,15 @@ pub(super) fn app(
         clock: clock.clone(),
         telemetry: telemetry.clone(),
     };
-    let api = V1::new(worlds.clone(), of_approvals, tools);
+    let of_servers = ServersApi::new(ServerParts {
+        worlds: worlds.clone(),
+        store: servers,
+        vault: vault.clone(),
+        reach: Arc::new(own.clone()),
+        audit: audit.clone(),
+        clock: clock.clone(),
+    });
+    let api = V1::new(worlds.clone(), of_approvals, tools, of_servers);
     let tokens = source.secrets(Purpose::Tokens)?;
     let sealer = |purpose| Sealer::new(purpose, &tokens);
     let client_sessions =

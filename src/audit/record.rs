@@ -48,6 +48,8 @@ pub enum Event {
     PolicyRejected,
     /// Somebody has said yes or no to a request for approval, or was not let.
     ApprovalAnswer,
+    /// Somebody has changed a server of his own, or his credential for one, or was not let.
+    ServerChange,
     /// The keyring in use is another one from here on.
     KeyRotation,
     /// An operator did something, or was not let.
@@ -106,7 +108,11 @@ pub(super) struct Writer {
 impl<'a> Record<'a> {
     /// The record that every exchange ends with.
     pub fn call(facts: &'a Facts, started_ms: u64, took: Duration) -> Self {
-        let event = if facts.answer.is_some() { Event::ApprovalAnswer } else { Event::Call };
+        let event = match (&facts.answer, &facts.server_change) {
+            (Some(_), _) => Event::ApprovalAnswer,
+            (None, Some(_)) => Event::ServerChange,
+            (None, None) => Event::Call,
+        };
         Self { event, facts, started_ms, took }
     }
 
@@ -135,6 +141,7 @@ impl Event {
             Event::PolicyApplied => "policy_applied",
             Event::PolicyRejected => "policy_rejected",
             Event::ApprovalAnswer => "approval_answer",
+            Event::ServerChange => "server_change",
             Event::KeyRotation => "key_rotation",
             Event::AdminAction => "admin_action",
         }
@@ -174,6 +181,7 @@ impl Writer {
         }
         object.text(key!("callSource"), facts.call_source().map(CallSource::as_str));
         let chain_at = object.mark();
+        object.change(facts);
         object.text(key!("code"), facts.code.map(|code| code.as_str()));
         if let Some(cost) = facts.cost {
             object.number(key!("cost"), cost);

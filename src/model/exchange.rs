@@ -327,6 +327,17 @@ pub struct Facts {
     pub part: bool,
     /// What somebody said to a request for approval, where that is what it is about.
     pub answer: Option<Box<ApprovalAnswer>>,
+    /// What somebody did to a server of his own, or to his credential for one.
+    pub server_change: Option<Box<ServerChange>>,
+}
+
+/// What somebody did, or wanted to do, to a server of his own; which one is the facts' `server_key`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ServerChange {
+    /// `register`, `replace`, `delete`, …
+    pub what: &'static str,
+    /// With whom it is shared from here on.
+    pub team: Option<Arc<str>>,
 }
 
 /// What somebody said, or wanted to say, to a request for approval.

@@ -23,4 +23,14 @@ impl Object<'_> {
             });
         }
     }
+
+    /// What somebody did to a server of his own.
+    pub(super) fn change(&mut self, facts: &Facts) {
+        if let Some(change) = &facts.server_change {
+            self.nested(key!("change"), |object| {
+                object.text(key!("team"), change.team.as_deref());
+                object.text(key!("what"), Some(change.what));
+            });
+        }
+    }
 }

@@ -1,0 +1,212 @@
+//! What is done to a server that is there: asked again, given a credential, shared, deleted.
+
+use std::sync::Arc;
+
+use http::Response;
+use serde_json::json;
+
+use super::{
+    Asked, Servers,
+    bring::{faulty, not_listed, to_credential, unlisted},
+    keep,
+    told::written,
+    unknown,
+};
+use crate::{
+    api::input::{self, Input, shown},
+    body::Body,
+    error::{Code, Error},
+    model::server::UpstreamName,
+    registry::server::{Archive, AuthKind, Kept, Registration, read_secrets},
+    stack::stage::{UpstreamAuth, of_operator},
+};
+
+/// The longest name of a team, in characters.
+const MAX_TEAM: usize = 128;
+
+impl Servers {
+    /// Asks the server again what it has.
+    pub(super) async fn refresh(&self, asked: &Asked) -> Result<Response<Body>, Error> {
+        let Kept { registration, archive } = self.look_own(asked).await?;
+        let place = asked.place(&asked.id);
+        let _claim = self.busy.claim(place.clone())?;
+        let news = self.parts.reach.ask(asked.caller.clone(), registration.clone()).await?;
+        let why = unlisted(&news).map(str::to_owned);
+        let archive = renewed(archive.unwrap_or_default(), news);
+        if !self.set_archive(&place, archive.clone()).await? {
+            return Err(unknown(&asked.id));
+        }
+        self.changed(&asked.person);
+        if let Some(why) = why {
+            return Err(not_listed(&why, "so what it listed before stays"));
+        }
+        self.tell_whole(asked, &Kept { registration, archive: Some(archive) }).await
+    }
+
+    /// The credential first: what is left, where the rest fails, can be seen and deleted again.
+    pub(super) async fn delete(&self, asked: &Asked) -> Result<Response<Body>, Error> {
+        let kept = self.look_own(asked).await?;
+        asked.is_about(kept.registration.revision)?;
+        let place = asked.place(&asked.id);
+        let _claim = self.busy.claim(place.clone())?;
+        let gone = self.parts.vault.delete(asked.person.whose(&asked.id)).await;
+        gone.map_err(keep::vault_failed)?;
+        let (tenant, owner, key) = place;
+        let was = self.ask(|store, then| store.delete(tenant, owner, key, then)).await?;
+        self.changed(&asked.person);
+        if !was {
+            return Err(unknown(&asked.id));
+        }
+        written(&json!({ "serverKey": &*asked.id, "deleted": true }))
+    }
+
+    // === Credentials ===
+
+    /// Sets the employee's own credential, whoever registered the server.
+    pub(super) async fn set_credential(&self, asked: &Asked) -> Result<Response<Body>, Error> {
+        input::is_json(&asked.headers)?;
+        let secrets = read_secrets(asked.body.clone()).map_err(faulty)?;
+        let Some(secrets) = secrets else {
+            let message = "`none` is no credential: DELETE takes the one away that is set";
+            return Err(Error::new(Code::InvalidArgs, message).with_pointer("/type"));
+        };
+        let kind = secrets.kind();
+        let credential = to_credential(secrets)?;
+        let (key, own) = match self.find(asked).await? {
+            Some(Kept { registration, .. }) => {
+                let own = registration.owner == asked.person.employee;
+                if !own {
+                    fits(&registration, kind)?;
+                }
+                (registration.server_key.clone(), own.then_some(registration))
+            }
+            None => (self.of_operator(asked).ok_or_else(|| unknown(&asked.id))?, None),
+        };
+        asked.note("set_credential", Some(&key));
+        let place = asked.place(&key);
+        let _claim = self.busy.claim(place.clone())?;
+        let before = self.give(asked, &key, Some(credential)).await?;
+        if let Some(registration) = own.filter(|own| own.auth != kind) {
+            let seen = registration.revision;
+            let changed = Registration {
+                auth: kind,
+                updated_ms: self.parts.clock.now_ms(),
+                ..registration
+            };
+            // It is there, so no bound is about it.
+            if let Err(error) = self.put(changed, u32::MAX).await {
+                self.take_back(asked, &place, seen, before).await;
+                return Err(error);
+            }
+        }
+        self.changed(&asked.person);
+        written(&json!({ "serverKey": &*key, "auth": kind.as_str(), "hasCredential": true }))
+    }
+
+    /// Also for a server that the employee does not see any more: what he has given is his.
+    pub(super) async fn delete_credential(&self, asked: &Asked) -> Result<Response<Body>, Error> {
+        let seen = self.find(asked).await?.map(|kept| kept.registration.server_key);
+        let seen = seen.or_else(|| self.of_operator(asked));
+        let is_seen = seen.is_some();
+        let key = seen.unwrap_or_else(|| asked.id.clone());
+        let _claim = self.busy.claim(asked.place(&key))?;
+        let was = self.parts.vault.delete(asked.person.whose(&key)).await;
+        if !was.map_err(keep::vault_failed)? && !is_seen {
+            return Err(unknown(&asked.id));
+        }
+        asked.note("delete_credential", Some(&key));
+        self.changed(&asked.person);
+        written(&json!({ "serverKey": &*key, "hasCredential": false }))
+    }
+
+    /// The key of an operator's upstream that takes each employee's own credential and of which
+    /// this one sees anything; it is asked for by that or by its name.
+    fn of_operator(&self, asked: &Asked) -> Option<Arc<str>> {
+        let world = self.parts.worlds.current();
+        let named = world.upstreams.iter().find(|upstream| {
+            *upstream.server_key == *asked.id || *upstream.name.as_str() == *asked.id
+        })?;
+        let view = world.view_by_now(&asked.caller)?;
+        let seen = of_operator(&world, &view, &UpstreamName::of_key(&named.server_key)?)?;
+        let takes = matches!(named.auth, UpstreamAuth::Employee) && seen == named.name;
+        takes.then(|| named.server_key.clone())
+    }
+
+    // === Sharing ===
+
+    /// Shows server and catalog to a team of the owner's.
+    pub(super) async fn share(&self, asked: &Asked) -> Result<Response<Body>, Error> {
+        let input = Input::read(&asked.headers, asked.body.clone(), &["team"])?;
+        let Some(team) = input.text("team", MAX_TEAM)? else {
+            let message = "`team` is missing: the team that is to see the server";
+            return Err(Error::new(Code::InvalidArgs, message).with_pointer("/team"));
+        };
+        let team: Arc<str> = team.into();
+        asked.note_team(&team);
+        let kept = self.look_own(asked).await?;
+        self.may_share(&asked.person)?;
+        if !asked.person.teams.iter().any(|own| **own == *team) {
+            let message = format!("`{}` is no team of yours in the directory", shown(&team));
+            return Err(Error::new(Code::PermissionDenied, message)
+                .with_pointer("/team")
+                .with_reason("not_member"));
+        }
+        self.set_team(asked, &kept, Some(team)).await
+    }
+
+    /// Shows it to nobody else any more. Their credentials stay theirs.
+    pub(super) async fn unshare(&self, asked: &Asked) -> Result<Response<Body>, Error> {
+        let kept = self.look_own(asked).await?;
+        self.set_team(asked, &kept, None).await
+    }
+
+    async fn set_team(
+        &self,
+        asked: &Asked,
+        kept: &Kept,
+        team: Option<Arc<str>>,
+    ) -> Result<Response<Body>, Error> {
+        asked.is_about(kept.registration.revision)?;
+        let place = asked.place(&asked.id);
+        let _claim = self.busy.claim(place.clone())?;
+        let (tenant, owner, key) = place;
+        let now_ms = self.parts.clock.now_ms();
+        let shared =
+            self.ask(|store, then| store.share(tenant, owner, key, team, now_ms, then)).await?;
+        self.changed(&asked.person);
+        let registration = shared.ok_or_else(|| unknown(&asked.id))?;
+        let kept = Kept { registration, archive: kept.archive.clone() };
+        self.tell(asked, &kept, http::StatusCode::OK).await
+    }
+}
+
+/// Whether a member's credential is what opens the server.
+fn fits(registration: &Registration, kind: AuthKind) -> Result<(), Error> {
+    let message = match registration.auth {
+        wanted if wanted == kind => return Ok(()),
+        AuthKind::None => "the server is open: it takes no credential".to_owned(),
+        wanted => format!("the server is opened by `{}`, as its owner says", wanted.as_str()),
+    };
+    Err(Error::new(Code::InvalidArgs, message).with_pointer("/type"))
+}
+
+/// What is known of a server after it was asked again: family by family what it listed now, else
+/// what it listed before.
+fn renewed(before: Archive, news: Archive) -> Archive {
+    let listed = unlisted(&news).is_none();
+    let mut families = before.families;
+    for (known, new) in families.iter_mut().zip(news.families) {
+        if new.is_some() {
+            *known = new;
+        }
+    }
+    Archive {
+        families,
+        served: news.served.or(before.served),
+        instructions: if news.served.is_some() { news.instructions } else { before.instructions },
+        server: news.server.or(before.server),
+        spoken: news.spoken.or(before.spoken),
+        listed_ms: if listed { news.listed_ms } else { before.listed_ms },
+        failure: news.failure,
+    }
+}
