@@ -143,13 +143,7 @@ impl Servers {
 
     /// Undoes what `give` did, unless somebody has registered the server meanwhile: then it is his
     /// credential, too.
-    pub(super) async fn take_back(
-        &self,
-        asked: &Asked,
-        place: &Place,
-        seen: u64,
-        before: Before,
-    ) {
+    pub(super) async fn take_back(&self, asked: &Asked, place: &Place, seen: u64, before: Before) {
         let vault = &self.parts.vault;
         let whose = asked.person.whose(&place.2);
         if matches!(before, Before::Untouched) {
@@ -193,9 +187,8 @@ pub(super) fn to_credential(secrets: Secrets) -> Result<Credential, Error> {
         Secrets::Bearer(token) => Credential::Bearer(token),
         Secrets::Basic { user, password } => Credential::Basic { user, password },
         Secrets::Headers(headers) => {
-            let own = |(name, value): (http::HeaderName, SecretString)| {
-                (name.as_str().to_owned(), value)
-            };
+            let own =
+                |(name, value): (http::HeaderName, SecretString)| (name.as_str().to_owned(), value);
             Credential::Headers(headers.into_iter().map(own).collect())
         }
         Secrets::Oauth { .. } => {

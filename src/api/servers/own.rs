@@ -88,11 +88,8 @@ impl Servers {
         let before = self.give(asked, &key, Some(credential)).await?;
         if let Some(registration) = own.filter(|own| own.auth != kind) {
             let seen = registration.revision;
-            let changed = Registration {
-                auth: kind,
-                updated_ms: self.parts.clock.now_ms(),
-                ..registration
-            };
+            let changed =
+                Registration { auth: kind, updated_ms: self.parts.clock.now_ms(), ..registration };
             // It is there, so no bound is about it.
             if let Err(error) = self.put(changed, u32::MAX).await {
                 self.take_back(asked, &place, seen, before).await;
