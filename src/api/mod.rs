@@ -9,6 +9,7 @@ pub mod calls;
 mod input;
 mod invoke;
 mod servers;
+mod steps;
 #[cfg(test)]
 mod tests;
 
@@ -20,6 +21,7 @@ pub use self::{
     approvals::{ApprovalsApi, OpenArguments},
     calls::ToolCalls,
     servers::Reach,
+    steps::StepsApi,
 };
 use crate::{
     body::Body,
@@ -41,6 +43,7 @@ struct Resources {
     worlds: Arc<Worlds>,
     approvals: ApprovalsApi,
     tools: ToolCalls,
+    steps: StepsApi,
 }
 
 /// What a path and a method ask for.
@@ -48,6 +51,7 @@ struct Resources {
 enum Target {
     Approvals(approvals::Target),
     Invoke,
+    Steps(steps::Target),
 }
 
 /// A path, with `{id}` in the place of one segment, and what a method does there.
@@ -80,6 +84,16 @@ const ENTRIES: &[Entry] = &[
         target: Target::Approvals(approvals::Target::Decide { yes: false }),
     },
     Entry { template: "/v1/invoke", method: Method::POST, target: Target::Invoke },
+    Entry {
+        template: "/v1/steps/compile",
+        method: Method::POST,
+        target: Target::Steps(steps::Target::Compile),
+    },
+    Entry {
+        template: "/v1/steps/run",
+        method: Method::POST,
+        target: Target::Steps(steps::Target::Run),
+    },
 ];
 
 /// Where a path leads.
@@ -101,8 +115,13 @@ struct Person {
 // === impl V1 ===
 
 impl V1 {
-    pub fn new(worlds: Arc<Worlds>, approvals: ApprovalsApi, tools: ToolCalls) -> Self {
-        Self(Arc::new(Resources { worlds, approvals, tools }))
+    pub fn new(
+        worlds: Arc<Worlds>,
+        approvals: ApprovalsApi,
+        tools: ToolCalls,
+        steps: StepsApi,
+    ) -> Self {
+        Self(Arc::new(Resources { worlds, approvals, tools, steps }))
     }
 }
 
@@ -133,6 +152,7 @@ impl Resources {
                 let person = self.person(&request.caller)?;
                 self.approvals.answer(target, place.id, &person, request).await
             }
+            Target::Steps(target) => self.steps.answer(&self.tools, target, request, calls).await,
             Target::Invoke => invoke::invoke(&self.tools, request, calls).await,
         }
     }

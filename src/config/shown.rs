@@ -85,6 +85,11 @@ impl Config {
                 "allow": texts(&mut self.egress.allow.iter().map(ToString::to_string)),
                 "ports": texts(&mut self.egress.ports.0.iter().map(ToString::to_string)),
             },
+            "steps": {
+                "max_time": time(self.steps.limits.max_time),
+                "max_steps": self.steps.max_steps,
+                "max_variables": self.steps.limits.max_variables,
+            },
         })
     }
 }

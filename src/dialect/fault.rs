@@ -49,6 +49,10 @@ pub fn object(error: &Error, trace_id: &str) -> Vec<u8> {
         out.extend_from_slice(b",\"requiredCapabilities\":");
         out.extend_from_slice(required);
     }
+    if let Some(faults) = error.faults() {
+        out.extend_from_slice(b",\"faults\":");
+        out.extend_from_slice(faults);
+    }
     out.push(b'}');
     out
 }

@@ -30,6 +30,7 @@ struct Inner {
     pointer: Option<Box<str>>,
     approval: Option<Box<str>>,
     required: Option<Bytes>,
+    faults: Option<Bytes>,
     unknown_outcome: bool,
     unsent: bool,
     from_upstream: bool,
@@ -83,6 +84,7 @@ impl Error {
             pointer: None,
             approval: None,
             required: None,
+            faults: None,
             unknown_outcome: false,
             unsent: false,
             from_upstream: false,
@@ -181,6 +183,12 @@ impl Error {
         self
     }
 
+    /// All that is wrong with what was sent, as one JSON list.
+    pub fn with_faults(mut self, json: impl Into<Bytes>) -> Self {
+        self.0.faults = Some(json.into());
+        self
+    }
+
     /// Bytes left and no answer came: whether the call took effect is not known.
     pub fn with_unknown_outcome(mut self) -> Self {
         self.0.unknown_outcome = true;
@@ -260,6 +268,10 @@ impl Error {
 
     pub fn required_capabilities(&self) -> Option<&Bytes> {
         self.0.required.as_ref()
+    }
+
+    pub fn faults(&self) -> Option<&Bytes> {
+        self.0.faults.as_ref()
     }
 
     pub fn unknown_outcome(&self) -> bool {

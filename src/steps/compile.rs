@@ -161,7 +161,8 @@ fn variables(drafts: &[Draft], faults: &mut Vec<Fault>) {
         let Step::Call(call) = &draft.step else { continue };
         let inputs = call.inputs.iter();
         let inputs = inputs.map(|input| (call.input_pointer(&input.name), &input.binding));
-        for (pointer, binding) in inputs.chain(call.key.iter().map(|key| (call.key_pointer(), key))) {
+        for (pointer, binding) in inputs.chain(call.key.iter().map(|key| (call.key_pointer(), key)))
+        {
             let Binding::Step { name, .. } = binding else { continue };
             let (kind, why) = match saved.get(&**name) {
                 Some(by) if *by < number => continue,
@@ -282,7 +283,8 @@ impl<V: Validator> Known<V> {
         let required = schema.and_then(|schema| schema.get("required"));
         for name in required.into_iter().flat_map(Value::elements).filter_map(Value::as_str) {
             if !bound(&name) && self.found.key_input.as_deref() != Some(&*name) {
-                let message = format!("`{}` needs the input `{name}`, which has no binding", call.tool);
+                let message =
+                    format!("`{}` needs the input `{name}`, which has no binding", call.tool);
                 let pointer = format!("{}/mcp/inputBindings", call.pointer());
                 faults.push(fault(Some(call.index), pointer, FaultKind::MissingInput, message));
             }
@@ -295,7 +297,9 @@ impl<V: Validator> Known<V> {
                 continue;
             }
             match &input.binding {
-                Binding::Const(_) if credential(&input.name, &input.binding).is_some() => all = false,
+                Binding::Const(_) if credential(&input.name, &input.binding).is_some() => {
+                    all = false
+                }
                 Binding::Const(value) => {
                     let mut alone = vec![b'{'];
                     for out in [&mut alone, &mut constants] {
@@ -343,9 +347,9 @@ impl<V: Validator> Known<V> {
         }
         let names = properties.into_iter().flat_map(|properties| properties.members());
         let names: Vec<String> = names.map(|(key, _)| key.unescaped().into_owned()).collect();
-        let near = names.iter().max_by(|a, b| {
-            strsim::jaro_winkler(a, name).total_cmp(&strsim::jaro_winkler(b, name))
-        });
+        let near = names
+            .iter()
+            .max_by(|a, b| strsim::jaro_winkler(a, name).total_cmp(&strsim::jaro_winkler(b, name)));
         let near = near.filter(|near| strsim::jaro_winkler(near, name) > 0.8);
         Some(match near {
             Some(near) => format!("the tool has no input of this name: is `{near}` meant?"),

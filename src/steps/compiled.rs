@@ -121,8 +121,8 @@ impl Compiled {
 
 /// What the digest is of.
 fn signed(definitions: &[u8], steps: &[u8]) -> Bytes {
-    let text =
-        [b"{\"definitions\":", definitions, b",\"steps\":", steps, b",\"v\":1}".as_slice()].concat();
+    let text = [b"{\"definitions\":", definitions, b",\"steps\":", steps, b",\"v\":1}".as_slice()]
+        .concat();
     let mut canonical = Vec::with_capacity(text.len());
     json::canonical(&text, &mut canonical);
     canonical.into()

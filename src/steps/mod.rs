@@ -27,7 +27,9 @@ pub use compiled::{Compiled, NotCompiled};
 pub use keys::{DigestFault, Keys};
 pub use path::Path;
 pub use read::read;
-pub use run::{Asked, CallFacts, Called, Calls, Ended, Finding, Limits, Outcome, Report, Run, State};
+pub use run::{
+    Asked, CallFacts, Called, Calls, Ended, Finding, Limits, Outcome, Report, Run, State,
+};
 
 /// The type of the steps that are run here.
 pub const MCP_CALL: &str = "mcpCall";

@@ -7,7 +7,10 @@ use super::{
     Binding, Call, FailurePolicy, Fault, FaultKind, Input, MCP_CALL, Other, Path, Step,
     path::escaped,
 };
-use crate::json::{Kind, Value};
+use crate::{
+    json::{Kind, Value},
+    model::server_key::is_server_key,
+};
 
 /// The longest name of a tool, of an input or of a page's field, in characters.
 const MAX_NAME: usize = 256;
@@ -84,7 +87,11 @@ impl Reader<'_> {
         let index = step.get("stepIndex");
         self.step = index.and_then(Value::as_i64).and_then(|index| u64::try_from(index).ok());
         if index.is_some() && self.step.is_none() {
-            self.fault("/stepIndex", FaultKind::BadValue, "`stepIndex` is a whole number from 0 up");
+            self.fault(
+                "/stepIndex",
+                FaultKind::BadValue,
+                "`stepIndex` is a whole number from 0 up",
+            );
         }
         let Some(kind) = step.get("type") else {
             self.fault("/type", FaultKind::MissingMember, "a step has a `type`");
@@ -151,7 +158,8 @@ impl Reader<'_> {
         }
         call.tool = self.name(mcp, "toolName").unwrap_or_default();
         if let Some(given) = given(mcp, "saveAs") {
-            call.save_as = given.as_str().filter(|name| is_variable(name)).map(|name| (*name).into());
+            call.save_as =
+                given.as_str().filter(|name| is_variable(name)).map(|name| (*name).into());
             if call.save_as.is_none() {
                 let message = "a variable's name has 1 to 64 letters, digits, `_` and `-`, and \
                                begins with a letter or `_`";
@@ -210,7 +218,8 @@ impl Reader<'_> {
     fn binding(&mut self, binding: Value<'_>, within: &str) -> Option<Binding> {
         let before = self.faults.len();
         if binding.kind() != Kind::Object {
-            let message = "a binding is an object such as `{\"source\": \"page.url\", \"path\": …}`";
+            let message =
+                "a binding is an object such as `{\"source\": \"page.url\", \"path\": …}`";
             self.fault(within, FaultKind::BadValue, message);
             return None;
         }
@@ -293,7 +302,11 @@ impl Reader<'_> {
         let text = path.as_str();
         if text.is_none() {
             let at = format!("{within}/path");
-            self.fault(&at, FaultKind::BadPath, "`path` is a text such as `order.id` or `/order/id`");
+            self.fault(
+                &at,
+                FaultKind::BadPath,
+                "`path` is a text such as `order.id` or `/order/id`",
+            );
         }
         text.map(|text| Some(text.as_ref().into()))
     }
@@ -317,7 +330,11 @@ impl Reader<'_> {
                 let shown: String = name.chars().filter(|c| !c.is_control()).take(64).collect();
                 let known = known.join("`, `");
                 let message = format!("unknown member `{shown}`: there are `{known}`");
-                self.fault(&format!("{within}/{}", escaped(&name)), FaultKind::UnknownMember, message);
+                self.fault(
+                    &format!("{within}/{}", escaped(&name)),
+                    FaultKind::UnknownMember,
+                    message,
+                );
             }
         }
     }
@@ -332,17 +349,7 @@ fn given<'a>(object: Value<'a>, member: &str) -> Option<Value<'a>> {
 }
 
 fn is_field(field: &str) -> bool {
-    (1..=MAX_NAME).contains(&field.len()) && !field.contains('.') && !field.chars().any(char::is_control)
-}
-
-/// `mcp_` + slug + `_` + 8 hexadecimal digits.
-fn is_server_key(text: &str) -> bool {
-    let inside = text.strip_prefix("mcp_").and_then(|rest| rest.rsplit_once('_'));
-    inside.is_some_and(|(slug, digits)| {
-        let plain = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-';
-        (1..=20).contains(&slug.len())
-            && slug.bytes().all(plain)
-            && digits.len() == 8
-            && digits.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'))
-    })
+    (1..=MAX_NAME).contains(&field.len())
+        && !field.contains('.')
+        && !field.chars().any(char::is_control)
 }

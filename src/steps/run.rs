@@ -9,10 +9,7 @@ use bytes::Bytes;
 use sha2::{Digest, Sha256};
 use tokio::time::Instant;
 
-use super::{
-    Binding, Call, Compiled, FailurePolicy, Page, Step, Unbound, Variables,
-    bind::saved,
-};
+use super::{Binding, Call, Compiled, FailurePolicy, Page, Step, Unbound, Variables, bind::saved};
 use crate::{
     error::{Code, Error},
     json::write_str,
@@ -179,8 +176,7 @@ impl<'a> Run<'a> {
         deadline: Instant,
         calls: &mut (impl Calls + Send),
     ) -> Called {
-        let resolved =
-            self.arguments(call).and_then(|arguments| Ok((arguments, self.key(call)?)));
+        let resolved = self.arguments(call).and_then(|arguments| Ok((arguments, self.key(call)?)));
         match resolved {
             Ok((arguments, key)) => {
                 let asked = Asked {
@@ -324,4 +320,3 @@ impl Asked<'_> {
         out.into()
     }
 }
-

@@ -30,7 +30,11 @@ fn each_fault_of_form_has_its_place() {
         (r#"{"type":"x","stepIndex":1.0}"#.into(), "bad_value -", "/steps/0/stepIndex".into()),
         (r#"{"type":"mcpCall","stepIndex":1}"#.into(), "missing_member 1", "/steps/0/mcp".into()),
         (call(1, &format!(r#"{GOOD},"x/y":1"#)), "unknown_member 1", "/steps/0/mcp/x~1y".into()),
-        (call(1, &format!(r#"{GOOD},"saveAs":"a.b""#)), "bad_value 1", "/steps/0/mcp/saveAs".into()),
+        (
+            call(1, &format!(r#"{GOOD},"saveAs":"a.b""#)),
+            "bad_value 1",
+            "/steps/0/mcp/saveAs".into(),
+        ),
         (
             call(1, &format!(r#"{GOOD},"failurePolicy":"maybe""#)),
             "bad_value 1",
@@ -73,7 +77,10 @@ fn steps_are_held_against_each_other() {
     for (steps, expected) in [
         (vec![saves(1, "a"), uses(2, "a")], vec![]),
         (vec![call(1, GOOD), other.to_owned(), uses(3, "clicked")], vec![]),
-        (vec![uses(1, "a"), saves(2, "a")], vec![format!("used_before_defined 1 /steps/0{source}")]),
+        (
+            vec![uses(1, "a"), saves(2, "a")],
+            vec![format!("used_before_defined 1 /steps/0{source}")],
+        ),
         (
             vec![call(1, r#""saveAs":"a","inputBindings":{"orderId":{"source":"steps.a"}}"#)],
             vec![format!("used_before_defined 1 /steps/0{source}")],
@@ -87,10 +94,7 @@ fn steps_are_held_against_each_other() {
             vec![call(1, GOOD), call(1, GOOD)],
             vec!["duplicate_step_index 1 /steps/1/stepIndex".to_owned()],
         ),
-        (
-            vec![call(2, GOOD), call(1, GOOD)],
-            vec!["step_order 1 /steps/1/stepIndex".to_owned()],
-        ),
+        (vec![call(2, GOOD), call(1, GOOD)], vec!["step_order 1 /steps/1/stepIndex".to_owned()]),
     ] {
         assert_eq!(faults(&format!("[{}]", steps.join(","))), expected, "{steps:?}");
     }
@@ -142,10 +146,7 @@ fn calls_are_held_against_their_tools() {
             with("either", r#""a":{"source":"const","value":1},"b":{"source":"const","value":2}"#),
             Some(format!("wrong_value 1 {}", at(""))),
         ),
-        (
-            with("either", r#""a":{"source":"const","value":1},"b":{"source":"page.b"}"#),
-            None,
-        ),
+        (with("either", r#""a":{"source":"const","value":1},"b":{"source":"page.b"}"#), None),
         // The key is the gateway's to give.
         (with("start", r#""id":{"source":"const","value":12345678901234567890123}"#), None),
         (with("nothing", ""), Some("unknown_tool 1 /steps/0/mcp/toolName".into())),
@@ -173,14 +174,16 @@ fn a_constant_that_looks_like_a_credential_is_refused_and_not_repeated() {
         ("maxTokens", "100", None),
         ("token", r#""""#, None),
     ] {
-        let inputs = format!(r#""inputBindings":{{"{input}":{{"source":"const","value":{value}}}}}"#);
+        let inputs =
+            format!(r#""inputBindings":{{"{input}":{{"source":"const","value":{value}}}}}"#);
         let step = named(1, ORDERS, "any", &inputs);
         let expected: Vec<String> =
             pointer.iter().map(|pointer| format!("credential 1 {at}{pointer}")).collect();
         assert_eq!(faults(&format!("[{step}]")), expected, "{step}");
     }
     // Its type would be told with the value.
-    let inputs = r#""inputBindings":{"orderId":{"source":"const","value":["https://a:hunter2@b/"]}}"#;
+    let inputs =
+        r#""inputBindings":{"orderId":{"source":"const","value":["https://a:hunter2@b/"]}}"#;
     assert_eq!(
         faults(&format!("[{}]", call(1, inputs))),
         ["credential 1 /steps/0/mcp/inputBindings/orderId/value/0"]
@@ -190,7 +193,10 @@ fn a_constant_that_looks_like_a_credential_is_refused_and_not_repeated() {
 #[test]
 fn all_faults_are_told_at_once() {
     let steps = [
-        call(2, r#""inputBindings":{"orderId":{"source":"steps.later"},"limit":{"source":"const","value":99}}"#),
+        call(
+            2,
+            r#""inputBindings":{"orderId":{"source":"steps.later"},"limit":{"source":"const","value":99}}"#,
+        ),
         call(1, r#""saveAs":"later","failurePolicy":"never""#),
         named(4, ORDERS, "nothing", ""),
     ];

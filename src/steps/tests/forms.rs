@@ -25,7 +25,8 @@ fn members_have_one_order_and_defaults_are_written_out() {
 
 #[test]
 fn steps_of_other_types_pass_byte_for_byte() {
-    let other = "{ \"type\":\"click\" ,\n \"at\":[1.0,1e5, 12345678901234567890], \"\\u0061\":\"\\/\"}";
+    let other =
+        "{ \"type\":\"click\" ,\n \"at\":[1.0,1e5, 12345678901234567890], \"\\u0061\":\"\\/\"}";
     let text = written(&format!("[{other},{}]", call(1, GOOD)));
     assert!(text.contains(other), "{text}");
     open(&text).unwrap();
@@ -81,8 +82,14 @@ fn what_has_not_the_form_is_refused() {
 fn no_byte_of_it_can_be_another() {
     let steps = [
         r#"{"type":"click","at":[10,"x"],"stepIndex":1}"#.to_owned(),
-        call(2, r#""inputBindings":{"orderId":{"source":"const","value":"O-1"},"limit":{"source":"const","value":7}},"saveAs":"a""#),
-        call(3, r#""inputBindings":{"orderId":{"source":"steps.a","path":"orders.0.id"}},"failurePolicy":"optional""#),
+        call(
+            2,
+            r#""inputBindings":{"orderId":{"source":"const","value":"O-1"},"limit":{"source":"const","value":7}},"saveAs":"a""#,
+        ),
+        call(
+            3,
+            r#""inputBindings":{"orderId":{"source":"steps.a","path":"orders.0.id"}},"failurePolicy":"optional""#,
+        ),
     ];
     let text = written(&format!("[{}]", steps.join(",")));
     open(&text).unwrap();
@@ -114,11 +121,11 @@ fn lists() -> impl Strategy<Value = (String, String)> {
         Just(r#"{"b":[1e5,{}],"a":true}"#.to_owned()),
     ];
     let path = prop_oneof![Just(None), Just(Some("a.0.b")), Just(Some("/a~1b/0"))];
-    let path = path.prop_map(|path| {
-        path.map_or_else(Vec::new, |path| vec![format!(r#""path":"{path}""#)])
-    });
+    let path = path
+        .prop_map(|path| path.map_or_else(Vec::new, |path| vec![format!(r#""path":"{path}""#)]));
     let binding = prop_oneof![
-        value.prop_map(|value| vec![r#""source":"const""#.to_owned(), format!("\"value\":{value}")]),
+        value
+            .prop_map(|value| vec![r#""source":"const""#.to_owned(), format!("\"value\":{value}")]),
         path.prop_map(|path| [vec![r#""source":"page.order""#.to_owned()], path].concat()),
         Just(vec![r#""path":"q""#.to_owned(), r#""source":"page.url""#.to_owned()]),
     ];

@@ -47,10 +47,10 @@ impl Tools for Shelf {
     fn find(&self, server_key: &str, tool: &str) -> Result<Found, Unfound> {
         let schema = match (server_key, tool) {
             (ORDERS, "query_order") => {
-                r#"{"type":"object","properties":{"orderId":{"type":"string"},
+                r##"{"type":"object","properties":{"orderId":{"type":"string"},
                     "limit":{"type":"integer","maximum":10},"filter":{"$ref":"#/$defs/f"}},
                     "required":["orderId"],"additionalProperties":false,
-                    "$defs":{"f":{"type":"object","properties":{"state":{"enum":["a","b"]}}}}}"#
+                    "$defs":{"f":{"type":"object","properties":{"state":{"enum":["a","b"]}}}}}"##
             }
             (ORDERS, "either") => {
                 r#"{"type":"object","properties":{"a":{"type":"number"},"b":{"type":"number"}},
