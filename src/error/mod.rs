@@ -183,9 +183,9 @@ impl Error {
         self
     }
 
-    /// All that is wrong with the request, as one JSON array; the message tells of the first.
-    pub fn with_faults(mut self, json: Bytes) -> Self {
-        self.0.faults = Some(json);
+    /// All that is wrong with what was sent, as one JSON list.
+    pub fn with_faults(mut self, json: impl Into<Bytes>) -> Self {
+        self.0.faults = Some(json.into());
         self
     }
 

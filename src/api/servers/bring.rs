@@ -218,5 +218,5 @@ pub(super) fn faulty(faults: Vec<InputFault>) -> Error {
     };
     Error::new(Code::InvalidArgs, format!("{}{advice}{more}", first.message))
         .with_pointer(first.pointer.as_str())
-        .with_faults(all.to_string().into())
+        .with_faults(all.to_string())
 }
