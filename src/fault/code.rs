@@ -114,6 +114,8 @@ codes! {
     FaceInVain = "P114",
     /// What is counted without a store is not affected when the store is lost.
     NoStoreToLose = "P115",
+    /// Any server there is may be registered.
+    OpenSelfService = "P116",
     /// A file in shadow of which nothing was ever enforced.
     ShadowOfNothing = "P120",
 }

@@ -39,7 +39,12 @@ pub struct Bound {
 }
 
 impl Bound {
-    pub fn new(policies: Arc<Compiled>, subjects: &[Subject<'_>], on_hold: &[ItemIndex]) -> Self {
+    pub fn new(
+        policies: Arc<Compiled>,
+        subjects: &[Subject<'_>],
+        on_hold: &[ItemIndex],
+        at_least: &[Option<Risk>],
+    ) -> Self {
         let count = subjects.len();
         let mut held = BitSet::new(count);
         on_hold
@@ -47,7 +52,10 @@ impl Bound {
             .map(|item| item.get())
             .filter(|at| *at < count)
             .for_each(|at| held.insert(at));
-        let items: Vec<_> = subjects.iter().map(|subject| policies.item(*subject)).collect();
+        let said = at_least.iter().copied().chain(std::iter::repeat(None));
+        let items = subjects.iter().zip(said);
+        let items: Vec<_> =
+            items.map(|(subject, said)| policies.item_raised(*subject, said)).collect();
         let names: Vec<(Family, Box<str>)> =
             subjects.iter().map(|subject| (subject.family, subject.full().into())).collect();
         let all_with = |wanted: &dyn Fn(usize) -> bool| {

@@ -91,6 +91,9 @@ pub(super) struct Compiled {
     pub tenants: BTreeMap<TenantId, Arc<ScopeRules>>,
     pub upstreams: Arc<HashMap<Arc<str>, Classes>>,
     pub directory: Arc<Directory>,
+    /// How what nobody classifies of employees' own servers is treated, where policies are about
+    /// these.
+    pub personal: Option<Arc<ItemClass>>,
 }
 
 /// What is said of an upstream's tools, prompts and resources.
@@ -208,7 +211,25 @@ impl Policies {
 
     /// The same, but what is held cannot be called whatever the rules say.
     pub fn bind_but(&self, subjects: &[Subject<'_>], held: &[ItemIndex]) -> Set {
-        Set::new(self.enforced.clone(), self.shadow.clone(), subjects, held)
+        Set::new(self.enforced.clone(), self.shadow.clone(), subjects, held, &[])
+    }
+
+    /// What [`Policies::personal`] policies say of something, whose server says that it is of no
+    /// less risk than this.
+    pub fn item_raised(&self, subject: Subject<'_>, at_least: Option<Risk>) -> ItemPolicy {
+        self.enforced.item_raised(subject, at_least)
+    }
+
+    /// Applies [`Policies::personal`] policies to a catalog. `at_least` has, in the order of the
+    /// subjects, what their servers say of their risk; where it is shorter, nothing is said. It
+    /// raises what `self_service.default` says, and nothing that the operator says of a tool.
+    pub fn bind_raised(
+        &self,
+        subjects: &[Subject<'_>],
+        held: &[ItemIndex],
+        at_least: &[Option<Risk>],
+    ) -> Set {
+        Set::new(self.enforced.clone(), self.shadow.clone(), subjects, held, at_least)
     }
 }
 
@@ -222,6 +243,7 @@ impl Default for Compiled {
             tenants: BTreeMap::new(),
             upstreams: Arc::default(),
             directory: Arc::default(),
+            personal: None,
         }
     }
 }
@@ -248,9 +270,34 @@ impl Compiled {
     /// What is said of an item: by its name, or else by the upstream's default. A resource may
     /// also come from a template that is classified; of several the worst counts.
     pub fn item(&self, subject: Subject<'_>) -> ItemPolicy {
-        let Some(classes) = self.upstreams.get(subject.upstream) else {
-            return ItemPolicy::unclassified();
+        self.item_raised(subject, None)
+    }
+
+    /// The same, where the server says of it that it is of no less risk than this.
+    pub fn item_raised(&self, subject: Subject<'_>, at_least: Option<Risk>) -> ItemPolicy {
+        let said = self.class(subject);
+        // No name of an operator's upstream has an underscore, and every serverKey has.
+        let personal = self.personal.as_ref().filter(|_| subject.upstream.contains('_'));
+        let class = match (said, personal) {
+            (None, None) => return ItemPolicy::unclassified(),
+            (Some(said), None) => said,
+            (Some(said), Some(default)) if said.risk.is_some() => said.over(Some(default)),
+            (said, Some(default)) => {
+                let default = ItemClass::clone(default);
+                let mut class = match said {
+                    Some(said) => said.over(Some(&default)),
+                    None => default,
+                };
+                class.risk = class.risk.map(|risk| at_least.map_or(risk, |said| risk.max(said)));
+                class
+            }
         };
+        ItemPolicy::new(&class)
+    }
+
+    /// What the files say of an item itself.
+    fn class(&self, subject: Subject<'_>) -> Option<ItemClass> {
+        let classes = self.upstreams.get(subject.upstream)?;
         let own = classes.of(subject.family);
         let class = match own.get(subject.name) {
             None if subject.family == Family::Resources => {
@@ -266,9 +313,8 @@ impl Compiled {
             class => class,
         };
         match (class, &classes.default) {
-            (Some(class), default) => ItemPolicy::new(&class.over(default.as_ref())),
-            (None, Some(default)) => ItemPolicy::new(default),
-            (None, None) => ItemPolicy::unclassified(),
+            (Some(class), default) => Some(class.over(default.as_ref())),
+            (None, default) => default.clone(),
         }
     }
 }
@@ -352,6 +398,12 @@ impl ItemPolicy {
 // === impl Classes ===
 
 impl Classes {
+    /// Of all tools of some upstream.
+    pub fn of_all(default: &ItemClass) -> Self {
+        let default = Some(default.clone());
+        Self { at: Span::file(""), default, items: Default::default() }
+    }
+
     /// Adds what a document says of an upstream.
     pub fn add(
         upstreams: &mut HashMap<Arc<str>, Classes>,

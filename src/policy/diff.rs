@@ -314,7 +314,10 @@ impl Bench {
         let (any, nobody) = (TenantId::new(""), CallerId::new(""));
         let caller = seer.caller.as_ref().unwrap_or(&nobody);
         let roles = Roles::new(seer.roles.iter().cloned());
-        self.set.view_if_reached(tenant.unwrap_or(&any), caller, (!seer.key).then_some(&roles))
+        let tenant = tenant.unwrap_or(&any);
+        self.with_set(tenant, |set| {
+            set.view_if_reached(tenant, caller, (!seer.key).then_some(&roles))
+        })
     }
 }
 

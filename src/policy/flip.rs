@@ -141,7 +141,9 @@ impl Search<'_> {
             let nobody = CallerId::new("");
             let caller = self.asker.caller.as_ref().unwrap_or(&nobody);
             let roles = self.bench.roles(self.asker);
-            let view = self.bench.set.view_if_reached(&self.asker.tenant, caller, roles.as_ref());
+            let view = self.bench.with_set(&self.asker.tenant, |set| {
+                set.view_if_reached(&self.asker.tenant, caller, roles.as_ref())
+            });
             (Change::Rollout(rule), self.look(&view))
         });
         let employee = self

@@ -85,6 +85,14 @@ impl ItemGlob {
         self.glob.covers(&other.glob)
     }
 
+    /// Whether it can be about servers that employees register, whose names no file knows: all
+    /// begin with `mcp_`.
+    pub fn may_be_of_key(&self) -> bool {
+        let beginning = self.glob.plain_beginning();
+        // Or something wild stands in the upstream's name itself.
+        beginning.starts_with("mcp_") || "mcp_".starts_with(beginning)
+    }
+
     /// The upstream, where the glob names exactly one.
     pub fn only_upstream(&self) -> Option<&str> {
         match &self.glob.upstream {

@@ -278,6 +278,7 @@ impl Library {
             tenants,
             upstreams: self.classes(sorted.classes, faults),
             directory: self.directory(sorted.directory, faults),
+            personal: None,
         }
     }
 

@@ -22,6 +22,7 @@ mod names;
 mod predicate;
 mod schema;
 mod scope;
+mod self_service;
 mod set;
 mod shipped;
 mod spent;
@@ -41,7 +42,7 @@ pub use diff::{Difference, DifferenceKind, Seer, diff};
 pub use document::{
     Approval, Approvers, Asked, Case, Directory, Effect, Employee, Expected, ExpectedDecision,
     Globs, Injected, Language, LimitKey, LimitKind, LimitRule, Override, Parameter, Pin, QuotaRule,
-    Reach, RiskSet, RoleRule, Rollout, Rule, Scope, Screen, StoreDown,
+    Reach, RiskSet, RoleRule, Rollout, Rule, Scope, Screen, SelfServiceRule, ShareRule, StoreDown,
 };
 pub use explain::{Explanation, Told, Verdict};
 pub use flip::{Change, Flip};
@@ -52,6 +53,7 @@ pub use load::{Glance, Loaded, yaml_files};
 pub use named::Named;
 pub use predicate::{Pointer, Predicate, Scalar, Test};
 pub use schema::schemas;
+pub use self_service::{HostGlob, NotAllowed, NotAllowedReason, SelfService};
 pub use set::Set;
 pub use shipped::shipped;
 pub use suite::{Asker, Bench, CaseOutcome, CaseResult, SuiteReport};

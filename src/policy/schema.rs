@@ -58,6 +58,7 @@ fn policy() -> Value {
             named("rules", list(rule()), "Who may do what. What no rule allows is not there."),
             named("limits", list(limit()), "How fast, and how many at once."),
             named("quotas", list(quota()), "How much in a calendar window."),
+            named("self_service", self_service(), "Which servers employees may register."),
         ],
     )
 }
@@ -136,6 +137,22 @@ fn rollout() -> Value {
 
 fn duration() -> Value {
     json!({ "type": "string", "pattern": "^[0-9]+(ms|s|m|h|d)$" })
+}
+
+fn self_service() -> Value {
+    let share = json!({ "oneOf": [
+        { "const": false },
+        object(vec![named("roles", texts(), "Employees with one of these roles.").required()]),
+    ] });
+    let most = json!({ "type": "integer", "minimum": 1, "maximum": 1000 });
+    let service = object(vec![
+        named("roles", texts(), "Employees with one of these roles register."),
+        named("hosts", texts(), "Where: HOST, *.DOMAIN, with :PORT or :* behind it."),
+        named("max_each", most, "So many each."),
+        named("share", share, "Who shares with a team of his."),
+        named("default", item(), "How their tools are treated."),
+    ]);
+    json!({ "oneOf": [{ "const": "off" }, service] })
 }
 
 /// What limits and quotas have in common.

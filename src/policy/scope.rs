@@ -5,7 +5,10 @@ use std::{
     sync::Arc,
 };
 
-use super::document::{LimitRule, PolicyDocument, QuotaRule, RoleRule, Rule};
+use super::{
+    compile::Classes,
+    document::{LimitRule, PolicyDocument, QuotaRule, RoleRule, Rule, SelfServiceRule},
+};
 use crate::{
     fault::{FaultCode, Faults, Span},
     json::Value,
@@ -24,6 +27,7 @@ pub struct ScopeRules {
     pub callers: HashSet<CallerId>,
     /// Rules that are open to some employees only.
     pub rollouts: Box<[Arc<Rule>]>,
+    pub self_service: Option<Arc<SelfServiceRule>>,
 }
 
 impl ScopeRules {
@@ -54,6 +58,7 @@ impl ScopeRules {
             roles: roles.into(),
             callers,
             rollouts,
+            self_service: one_self_service(documents, faults),
         }
     }
 
@@ -75,6 +80,51 @@ impl ScopeRules {
             if let Some(first) = platform.quotas.iter().find(|other| other.id == quota.id) {
                 twice("quota", &quota.id, &quota.at, &first.at, faults);
             }
+        }
+        if let Some(own) = &self.self_service {
+            check_self_service(own, platform.self_service.as_deref(), faults);
+        }
+    }
+}
+
+fn one_self_service(
+    documents: &[&PolicyDocument],
+    faults: &mut Faults,
+) -> Option<Arc<SelfServiceRule>> {
+    let mut said = documents.iter().filter_map(|of| of.self_service.as_ref());
+    let first = said.next()?;
+    for other in said {
+        let message = "`self_service` is given twice in one scope";
+        let fault = faults.add(FaultCode::GivenTwice, &other.at, message);
+        fault.relate(&first.at, "here the first time");
+    }
+    if let Some(default) = &first.default {
+        Classes::of_all(default).check_whole(faults);
+    }
+    Some(first.clone())
+}
+
+/// A tenant may only narrow, and has to say what nobody else does.
+fn check_self_service(
+    own: &SelfServiceRule,
+    platform: Option<&SelfServiceRule>,
+    faults: &mut Faults,
+) {
+    if own.off {
+        return;
+    }
+    if let Some(platform) = platform.filter(|platform| platform.off) {
+        let message = "the platform says `self_service: off`, which no tenant loosens";
+        faults.add(FaultCode::Contradiction, &own.at, message).relate(&platform.at, "here");
+        return;
+    }
+    let says = |has: fn(&SelfServiceRule) -> bool| has(own) || platform.is_some_and(has);
+    for (key, said) in
+        [("roles", says(|rule| rule.roles.is_some())), ("hosts", says(|rule| rule.hosts.is_some()))]
+    {
+        if !said {
+            let message = format!("`self_service` without `{key}`: nobody may register anything");
+            faults.add(FaultCode::MissingKey, &own.at, message);
         }
     }
 }

@@ -21,7 +21,10 @@ use super::{
 };
 use crate::{
     json,
-    model::caller::{CallerId, EmployeeId, Role, Roles, TenantId},
+    model::{
+        caller::{CallerId, EmployeeId, Role, Roles, TenantId},
+        server::Risk,
+    },
 };
 
 /// Views kept for one tenant; with more kinds of callers than this they are worked out anew.
@@ -81,9 +84,10 @@ impl Set {
         shadow: Option<Arc<Compiled>>,
         subjects: &[Subject<'_>],
         held: &[ItemIndex],
+        at_least: &[Option<Risk>],
     ) -> Self {
-        let bound = Arc::new(Bound::new(policies, subjects, held));
-        let shadow = shadow.map(|shadow| Arc::new(Bound::new(shadow, subjects, held)));
+        let bind = |policies| Arc::new(Bound::new(policies, subjects, held, at_least));
+        let (bound, shadow) = (bind(policies), shadow.map(bind));
         let all = [Some(&bound), shadow.as_ref()].into_iter().flatten();
         let tenants = all.flat_map(|bound| bound.policies.tenants.keys());
         let tenants = tenants.map(|tenant| (tenant.clone(), OnceLock::new())).collect();

@@ -1,7 +1,7 @@
 //! Runs the cases of `kind: PolicyTest` documents: the same decisions that calls get.
 
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    collections::{BTreeMap, BTreeSet, HashMap},
     sync::{
         Arc,
         atomic::{AtomicUsize, Ordering},
@@ -22,6 +22,7 @@ use crate::{
     model::{
         caller::{CallerId, EmployeeId, Roles, TenantId},
         exchange::DecisionKind,
+        server::UpstreamName,
     },
 };
 
@@ -68,6 +69,14 @@ pub struct Asker {
 pub struct Bench {
     pub set: Set,
     pub items: Vec<Named>,
+    /// Where servers of employees' own are among them: policies, and what they are for a tenant.
+    personal: Option<Box<PersonalSets>>,
+}
+
+#[derive(Debug)]
+struct PersonalSets {
+    policies: Policies,
+    by_tenant: Mutex<HashMap<TenantId, Arc<Set>>>,
 }
 
 // === impl Bench ===
@@ -78,7 +87,11 @@ impl Bench {
         let items: BTreeSet<Named> = items.into_iter().collect();
         let items: Vec<Named> = items.into_iter().collect();
         let subjects: Vec<_> = items.iter().map(Named::subject).collect();
-        Self { set: policies.bind(&subjects), items }
+        let own = subjects.iter().any(|subject| UpstreamName::of_key(subject.upstream).is_some());
+        let personal = own.then(|| {
+            Box::new(PersonalSets { policies: policies.clone(), by_tenant: Mutex::default() })
+        });
+        Self { set: policies.bind(&subjects), items, personal }
     }
 
     pub fn find(&self, item: &Named) -> Option<ItemIndex> {
@@ -91,11 +104,24 @@ impl Bench {
         let nobody = CallerId::new("");
         let caller = asker.caller.as_ref().unwrap_or(&nobody);
         let tenant = &asker.tenant;
-        match (self.roles(asker), &asker.employee) {
-            (Some(roles), Some(id)) => self.set.view_of_employee(tenant, caller, id, &roles),
-            (Some(roles), None) => self.set.view(tenant, caller, &roles),
-            (None, _) => self.set.view_of_key(tenant, caller),
-        }
+        self.with_set(tenant, |set| match (self.roles(asker), &asker.employee) {
+            (Some(roles), Some(id)) => set.view_of_employee(tenant, caller, id, &roles),
+            (Some(roles), None) => set.view(tenant, caller, &roles),
+            (None, _) => set.view_of_key(tenant, caller),
+        })
+    }
+
+    /// What the names are to a tenant: each treats its employees' own servers in its way.
+    pub(super) fn with_set<T>(&self, tenant: &TenantId, look: impl FnOnce(&Set) -> T) -> T {
+        let Some(personal) = &self.personal else { return look(&self.set) };
+        let mut sets = personal.by_tenant.lock();
+        let set = sets.entry(tenant.clone()).or_insert_with(|| {
+            let subjects: Vec<_> = self.items.iter().map(Named::subject).collect();
+            Arc::new(personal.policies.personal(tenant).bind(&subjects))
+        });
+        let set = set.clone();
+        drop(sets);
+        look(&set)
     }
 
     /// The roles somebody has: those that are said, else those of the directory.

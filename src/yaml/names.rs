@@ -66,7 +66,9 @@ impl FromNode for EmployeeId {
 impl FromNode for UpstreamName {
     fn from_node(node: &Node, faults: &mut Faults) -> Option<Self> {
         parsed(node, FaultCode::BadName, faults, |text| {
-            UpstreamName::parse(text).map_err(|reason| format!("is no name here: {reason}"))
+            let key = UpstreamName::of_key(text).ok_or(());
+            key.or_else(|()| UpstreamName::parse(text))
+                .map_err(|reason| format!("is no name here: {reason}"))
         })
     }
 }

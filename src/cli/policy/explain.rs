@@ -132,12 +132,12 @@ pub fn run(args: &Explain, out: &mut dyn Write) -> Result<Ending, CommandError> 
     let Some(explanation) = view.explain(index, arguments.as_ref()) else {
         return Err(CommandError::Usage(format!("`{}` is in no catalog", item.full())));
     };
-    let policy = bench.set.item(index);
+    let policy = view.item(index);
     let is_about = |quota: &QuotaRule| policy.is_some_and(|policy| quota.is_about(&item, policy));
     let quotas = bench.set.quotas_of(&args.tenant).filter(|quota| is_about(quota));
     let answer = Answer {
         quotas: quotas.map(|quota| (&**quota, bench.set.priced(&quota.budget))).collect(),
-        policy: policies.item(item.subject()),
+        policy: view.item(index).cloned().unwrap_or_else(|| policies.item(item.subject())),
         revision: policies.revision(),
         cost: view.item(index).map_or(1, |policy| policy.cost),
         flip: bench.smallest_change(&asker, index, arguments.as_ref()),

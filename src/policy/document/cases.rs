@@ -223,7 +223,8 @@ impl Asked {
 /// `upstream/name`; the error goes on after "`text` ".
 pub fn parse_item(family: Family, text: &str) -> Result<Named, String> {
     let (upstream, name) = text.split_once('/').unwrap_or_default();
-    if UpstreamName::parse(upstream).is_err() || name.is_empty() {
+    let is_one = UpstreamName::of_key(upstream).is_some() || UpstreamName::parse(upstream).is_ok();
+    if !is_one || name.is_empty() {
         let example = match family {
             Family::Tools => "crm/contacts.find",
             Family::Prompts => "crm/summary",

@@ -111,7 +111,8 @@ pub(super) fn read(
 
 impl UpstreamClasses {
     fn read(entry: &Entry, language: Language, faults: &mut Faults) -> Option<Self> {
-        let upstream = match UpstreamName::parse(&entry.key) {
+        let of_key = UpstreamName::of_key(&entry.key).ok_or(());
+        let upstream = match of_key.or_else(|()| UpstreamName::parse(&entry.key)) {
             Ok(upstream) => Some(upstream),
             Err(reason) => {
                 let message = format!("`{}` is no name here: {reason}", entry.key);
@@ -123,10 +124,9 @@ impl UpstreamClasses {
         let class = |entry: &Entry, faults: &mut Faults| {
             ItemClass::read(&entry.value, &entry.key_at, language, faults)
         };
-        let mut default = map.entry("default").and_then(|entry| class(entry, faults));
-        if let Some(default) = &mut default {
-            default.for_all(faults);
-        }
+        let default = map.entry("default").and_then(|entry| {
+            ItemClass::read_for_all(&entry.value, &entry.key_at, language, faults)
+        });
         let mut items = Vec::new();
         for family in Family::ALL {
             let entries = map.node(family.key()).map(|node| node.named(faults)).unwrap_or_default();
@@ -171,6 +171,18 @@ impl ItemClass {
         };
         map.finish(faults);
         class.check(faults);
+        Some(class)
+    }
+
+    /// A class of all tools of an upstream.
+    pub(super) fn read_for_all(
+        node: &Node,
+        at: &Span,
+        language: Language,
+        faults: &mut Faults,
+    ) -> Option<Self> {
+        let mut class = Self::read(node, at, language, faults)?;
+        class.for_all(faults);
         Some(class)
     }
 

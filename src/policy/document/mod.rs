@@ -13,6 +13,7 @@ mod limits;
 mod quotas;
 mod roles;
 mod rules;
+mod self_service;
 
 use std::sync::Arc;
 
@@ -32,6 +33,7 @@ pub use limits::{LimitKey, LimitKind, LimitRule, StoreDown};
 pub use quotas::QuotaRule;
 pub use roles::RoleRule;
 pub use rules::{Effect, Globs, Reach, RiskSet, Rule};
+pub use self_service::{SelfServiceRule, ShareRule};
 
 /// One document of a policy file.
 #[derive(Debug)]
@@ -52,6 +54,7 @@ pub struct PolicyDocument {
     pub rules: Vec<Arc<Rule>>,
     pub limits: Vec<Arc<LimitRule>>,
     pub quotas: Vec<Arc<QuotaRule>>,
+    pub self_service: Option<Arc<SelfServiceRule>>,
 }
 
 /// Whom a document is about.
@@ -124,7 +127,7 @@ impl Document {
         }
         let kind = map.required_node("kind", faults)?;
         let document = match KINDS.read(kind, faults)? {
-            Kind::Policy => Document::Policy(PolicyDocument::read(&mut map, faults)),
+            Kind::Policy => Document::Policy(PolicyDocument::read(&mut map, language, faults)),
             Kind::Tools => Document::Tools(shared(classes::read(&mut map, language, faults))),
             Kind::Directory => Document::Directory(shared(directory::read(&mut map, faults))),
             Kind::Cases => Document::Cases(shared(cases::read(&mut map, faults))),
@@ -135,7 +138,7 @@ impl Document {
 }
 
 impl PolicyDocument {
-    fn read<'n>(map: &mut MapReader<'n>, faults: &mut Faults) -> Self {
+    fn read<'n>(map: &mut MapReader<'n>, language: Language, faults: &mut Faults) -> Self {
         let mode = map.node("mode");
         let shadow = mode.filter(|node| MODES.read(node, faults) == Some(true));
         let shadow = shadow.map(|node| node.at.clone());
@@ -143,6 +146,7 @@ impl PolicyDocument {
         // Rules of an unreadable scope are read all the same, for their own faults.
         let scope = scope.unwrap_or(Scope::Platform);
         let roles = roles::read(map, faults);
+        let self_service = SelfServiceRule::read(map, &scope, language, faults);
         let mut list = |key, map: &mut MapReader<'n>| map.node(key).map(|node| node.list(faults));
         let rules = list("rules", map).unwrap_or_default().iter();
         let limits = list("limits", map).unwrap_or_default().iter();
@@ -157,6 +161,7 @@ impl PolicyDocument {
             rules: shared(rules),
             limits: shared(limits),
             quotas: shared(quotas),
+            self_service: self_service.map(Arc::new),
             scope,
         }
     }

@@ -7,6 +7,7 @@ use super::{
     super::{
         Effect, Family, ItemGlob, ItemPolicy, Rule,
         compile::{Classes, Compiled},
+        self_service::default_of,
     },
     Surroundings,
 };
@@ -14,7 +15,7 @@ use crate::{
     fault::{FaultCode, Faults, Span},
     model::{
         quota::Action,
-        server::{IdempotencyMode, Risk},
+        server::{IdempotencyMode, Risk, UpstreamName},
     },
 };
 
@@ -25,6 +26,8 @@ struct Known<'a> {
     classes: BTreeMap<&'a Arc<str>, &'a Classes>,
     /// The configured ones, or those that are classified where no configuration is known.
     upstreams: Vec<&'a str>,
+    /// Employees register servers, of which no file knows.
+    registers: bool,
 }
 
 pub(super) fn check(policies: &Compiled, surroundings: Option<&Surroundings>, faults: &mut Faults) {
@@ -33,6 +36,7 @@ pub(super) fn check(policies: &Compiled, surroundings: Option<&Surroundings>, fa
     if let Some(surroundings) = surroundings {
         known.check_upstreams(surroundings, faults);
     }
+    check_self_service(policies, faults);
     for rule in policies.rules() {
         for (family, glob) in rule.globs.iter() {
             known.check_glob(family, glob, rule.effect == Effect::Allow, faults);
@@ -69,6 +73,27 @@ pub(super) fn check(policies: &Compiled, surroundings: Option<&Surroundings>, fa
     }
 }
 
+/// Whose servers may be registered, and whether anything of them is ever seen.
+fn check_self_service(policies: &Compiled, faults: &mut Faults) {
+    let tenants = policies.tenants.values().map(Some);
+    for own in std::iter::once(None).chain(tenants) {
+        let scope = own.unwrap_or(&policies.platform);
+        let Some(rule) = scope.self_service.as_ref().filter(|rule| !rule.off) else { continue };
+        for glob in rule.hosts.iter().flatten().filter(|glob| glob.is_anything()) {
+            let message = format!("`{}`: whatever there is may be registered", glob.as_str());
+            let fault = faults.add(FaultCode::OpenSelfService, &glob.at, message);
+            fault.suggest("name the hosts that are meant, such as `*.example.com`");
+        }
+        let default = default_of(&policies.platform, own.map(|own| &**own));
+        let opens = rule.roles.is_some() && rule.hosts.is_some() || own.is_some();
+        if opens && default.is_none_or(|default| default.risk.is_none()) {
+            let message = "no tool of a registered server is seen: nothing says what they may do";
+            let fault = faults.add(FaultCode::Unclassified, &rule.at, message);
+            fault.suggest("such as `default: { risk: read_high }`");
+        }
+    }
+}
+
 impl<'a> Known<'a> {
     fn new(policies: &'a Compiled, surroundings: Option<&'a Surroundings>) -> Self {
         let classes: BTreeMap<_, _> = policies.upstreams.iter().collect();
@@ -87,7 +112,9 @@ impl<'a> Known<'a> {
             }
             None => classes.keys().map(|name| &***name).collect(),
         };
-        Self { items, classes, upstreams }
+        let registers = policies.scopes().filter_map(|scope| scope.self_service.as_ref());
+        let registers = registers.into_iter().any(|rule| !rule.off);
+        Self { items, classes, upstreams, registers }
     }
 
     fn check_classes(&self, faults: &mut Faults) {
@@ -141,7 +168,9 @@ impl<'a> Known<'a> {
     }
 
     fn check_upstream(&self, upstream: &str, at: &Span, faults: &mut Faults) {
-        if !self.upstreams.contains(&upstream) {
+        // Which servers employees have registered, no file says.
+        let of_employees = UpstreamName::of_key(upstream).is_some();
+        if !of_employees && !self.upstreams.contains(&upstream) {
             let message = format!("there is no upstream `{upstream}`");
             let fault = faults.add(FaultCode::UnknownUpstream, at, message);
             fault.did_you_mean(upstream, self.upstreams.iter().copied());
@@ -152,6 +181,9 @@ impl<'a> Known<'a> {
         let of_family = self.items.keys().filter(|(own, _)| *own == family);
         let listed = || of_family.clone().map(|(_, full)| full.as_str());
         let hit = || listed().any(|tool| glob.matches(tool));
+        if glob.may_be_of_key() && (self.registers || glob.as_str().starts_with("mcp_")) {
+            return;
+        }
         match glob.only_upstream() {
             Some(upstream) if !self.upstreams.contains(&upstream) => {
                 self.check_upstream(upstream, &glob.at, faults);

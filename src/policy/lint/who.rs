@@ -148,15 +148,20 @@ fn check_rules_roles(policies: &Compiled, held: &Held, faults: &mut Faults) {
                 faults.add(FaultCode::RoleWithoutHolder, &rule.at, message);
             }
         }
-        for role in rule.roles.iter().flatten() {
-            let name = role.value.as_str();
-            let holders = rule.scope.tenant().map(of);
-            let holders = holders.as_ref().unwrap_or(&anybody);
-            if !holders.contains(name) {
-                let message = format!("nobody has the role `{name}`");
-                let fault = faults.add(FaultCode::RoleWithoutHolder, &role.at, message);
-                fault.did_you_mean(name, holders.iter().copied());
-            }
+    }
+    let asked = policies
+        .rules()
+        .flat_map(|rule| rule.roles.iter().flatten().map(|role| (&rule.scope, role)));
+    let services = policies.scopes().filter_map(|scope| scope.self_service.as_deref());
+    let services = services.flat_map(|rule| rule.asked_roles().map(|role| (&rule.scope, role)));
+    for (scope, role) in asked.chain(services) {
+        let name = role.value.as_str();
+        let holders = scope.tenant().map(of);
+        let holders = holders.as_ref().unwrap_or(&anybody);
+        if !holders.contains(name) {
+            let message = format!("nobody has the role `{name}`");
+            let fault = faults.add(FaultCode::RoleWithoutHolder, &role.at, message);
+            fault.did_you_mean(name, holders.iter().copied());
         }
     }
 }
@@ -186,6 +191,10 @@ fn check_held_roles(policies: &Compiled, held: &Held, faults: &mut Faults) {
         if let Some(Approvers::Others { roles, .. }) = rule.approval.as_ref().map(|ask| &ask.by) {
             own.extend(roles.iter().map(Role::as_str));
         }
+    }
+    for rule in policies.scopes().filter_map(|scope| scope.self_service.as_ref()) {
+        let roles = rule.asked_roles().map(|role| role.value.as_str());
+        asked.entry(&rule.scope).or_default().extend(roles);
     }
     for (tenant, roles) in held {
         let own = Scope::Tenant(tenant.clone());

@@ -12,6 +12,7 @@ mod made;
 mod properties;
 mod roles;
 mod schemas;
+mod self_service;
 mod shipped;
 mod terms;
 mod who;

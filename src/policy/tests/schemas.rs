@@ -22,6 +22,8 @@ quotas:
     per: [tenant]
     budget: { cost: 1, every: day, zone: UTC }
     steps: [{ at: 100%, do: deny }]
+self_service:
+  { roles: [a], hosts: [h.example], max_each: 5, share: { roles: [a] }, default: { risk: read_low } }
 ---
 version: hangu/v1
 kind: Tools

@@ -1,0 +1,320 @@
+//! Which servers an employee may register himself, and how their tools are treated.
+//!
+//! A tenant narrows what the platform says: where both say something, both hold. What nobody says
+//! is not allowed: without roles or without hosts nobody registers anything.
+
+use std::{fmt, sync::Arc};
+
+use url::Host;
+
+use super::{
+    Policies,
+    compile::Compiled,
+    document::{ItemClass, Pin, SelfServiceRule},
+    scope::{RoleBook, ScopeRules},
+};
+use crate::{
+    fault::Span,
+    model::{
+        caller::{Roles, TenantId},
+        server::IdempotencyMode,
+    },
+};
+
+/// How many servers an employee may have, where nobody says.
+const MOST: u32 = 20;
+
+/// The hosts and ports that may be registered: `tools.partner.dev`, `*.example.com`,
+/// `10.1.2.3:8443`, `*.example.com:*`. Without a port those of the schemes are meant.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HostGlob {
+    pub at: Span,
+    text: Box<str>,
+    host: HostPattern,
+    port: PortPattern,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum HostPattern {
+    Any,
+    Exactly(Box<str>),
+    /// Names below this one, at any depth.
+    Below(Box<str>),
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum PortPattern {
+    /// 80 and 443.
+    Usual,
+    Any,
+    Exactly(u16),
+}
+
+/// What a tenant's employees may register.
+#[derive(Debug, Clone)]
+pub struct SelfService {
+    platform: Arc<ScopeRules>,
+    own: Option<Arc<ScopeRules>>,
+}
+
+/// Why an employee may not register or share a server.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NotAllowed {
+    pub reason: NotAllowedReason,
+    /// What says so, for operators.
+    pub at: Span,
+}
+
+/// It names no rule's place: it is for the employee.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum NotAllowedReason {
+    #[error("none of your roles may register servers")]
+    Role,
+    #[error("`{host}:{port}` is not among the hosts that may be registered")]
+    Host { host: String, port: u16 },
+    #[error("none of your roles may share servers")]
+    Share,
+}
+
+impl fmt::Display for NotAllowed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.reason.fmt(f)
+    }
+}
+
+impl std::error::Error for NotAllowed {}
+
+// === impl HostGlob ===
+
+impl HostGlob {
+    /// Reads a glob; the error goes on after "`text` ".
+    pub fn parse(text: &str, at: &Span) -> Result<Self, String> {
+        let (host, port) = match text.rsplit_once(':') {
+            Some((host, port)) if !text.ends_with(']') => (host, Some(port)),
+            _ => (text, None),
+        };
+        let port = match port {
+            None => PortPattern::Usual,
+            Some("*") => PortPattern::Any,
+            Some(port) => {
+                let digits = port.bytes().all(|b| b.is_ascii_digit());
+                let port = digits.then(|| port.parse().ok()).flatten();
+                let port = port.filter(|port| *port != 0);
+                PortPattern::Exactly(port.ok_or("has no port of 1 to 65535, and no `*`")?)
+            }
+        };
+        let host = match host {
+            "*" => HostPattern::Any,
+            host => match host.strip_prefix("*.") {
+                Some(rest) => HostPattern::Below(plain_host(rest, true)?),
+                None => HostPattern::Exactly(plain_host(host, false)?),
+            },
+        };
+        Ok(Self { at: at.clone(), text: text.into(), host, port })
+    }
+
+    pub fn as_str(&self) -> &str {
+        &self.text
+    }
+
+    /// `host` as a URL has it.
+    pub fn matches(&self, host: &str, port: u16) -> bool {
+        let host = host.strip_suffix('.').unwrap_or(host);
+        let port_fits = match self.port {
+            PortPattern::Usual => matches!(port, 80 | 443),
+            PortPattern::Any => true,
+            PortPattern::Exactly(own) => own == port,
+        };
+        port_fits
+            && match &self.host {
+                HostPattern::Any => true,
+                HostPattern::Exactly(own) => own.eq_ignore_ascii_case(host),
+                HostPattern::Below(own) => {
+                    let host = host.to_ascii_lowercase();
+                    let label = host.strip_suffix(&**own).and_then(|rest| rest.strip_suffix('.'));
+                    label.is_some_and(|label| !label.is_empty())
+                        && matches!(Host::parse(&host), Ok(Host::Domain(_)))
+                }
+            }
+    }
+
+    /// Whether anybody's server is meant: any host, or all below a name that is handed out.
+    pub fn is_anything(&self) -> bool {
+        match &self.host {
+            HostPattern::Any => true,
+            HostPattern::Below(rest) => !rest.contains('.'),
+            HostPattern::Exactly(_) => false,
+        }
+    }
+}
+
+/// A host in the form that URLs have.
+fn plain_host(text: &str, a_name: bool) -> Result<Box<str>, String> {
+    if text.contains(['*', '?', '/', '@', '#']) {
+        return Err("is no host: `*` stands alone, or for the labels before a name".to_owned());
+    }
+    let text = text.strip_suffix('.').unwrap_or(text);
+    match Host::parse(text) {
+        Ok(Host::Domain(host)) if !host.is_empty() => Ok(host.into()),
+        Ok(host @ (Host::Ipv4(_) | Host::Ipv6(_))) if !a_name => Ok(host.to_string().into()),
+        Ok(_) => Err("is no host: an address has no names below it".to_owned()),
+        Err(error) => Err(format!("is no host: {error}")),
+    }
+}
+
+// === impl SelfService ===
+
+impl SelfService {
+    fn rules(&self) -> impl Iterator<Item = &Arc<SelfServiceRule>> {
+        [Some(&self.platform), self.own.as_ref()]
+            .into_iter()
+            .flatten()
+            .filter_map(|scope| scope.self_service.as_ref())
+    }
+
+    fn book(&self) -> RoleBook<'_> {
+        RoleBook { platform: &self.platform, own: self.own.as_deref() }
+    }
+
+    /// Whether an employee with these roles may register a server at this host, as a URL has it.
+    ///
+    /// # Errors
+    /// Why not, by the rule that says so.
+    pub fn may_register(&self, roles: &Roles, host: &str, port: u16) -> Result<(), NotAllowed> {
+        let held = self.book().with_included(roles);
+        for rule in self.rules() {
+            let no = |reason| NotAllowed { reason, at: rule.at.clone() };
+            if let Some(asked) = &rule.roles
+                && !asked.iter().any(|role| held.contains(role.value.as_str()))
+            {
+                return Err(no(NotAllowedReason::Role));
+            }
+            if let Some(hosts) = &rule.hosts
+                && !hosts.iter().any(|glob| glob.matches(host, port))
+            {
+                return Err(no(NotAllowedReason::Host { host: host.to_owned(), port }));
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether an employee with these roles may share what he registered with a team of his.
+    ///
+    /// # Errors
+    /// Why not, by the rule that says so.
+    pub fn may_share(&self, roles: &Roles) -> Result<(), NotAllowed> {
+        let held = self.book().with_included(roles);
+        let mut said = false;
+        for (rule, share) in self.rules().filter_map(|rule| Some((rule, rule.share.as_ref()?))) {
+            said = true;
+            if !share.roles.iter().any(|role| held.contains(role.value.as_str())) {
+                return Err(NotAllowed {
+                    reason: NotAllowedReason::Share,
+                    at: match share.roles.is_empty() {
+                        true => share.at.clone(),
+                        false => rule.at.clone(),
+                    },
+                });
+            }
+        }
+        match self.rules().next() {
+            Some(rule) if !said => {
+                Err(NotAllowed { reason: NotAllowedReason::Share, at: rule.at.clone() })
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// How many servers an employee may have.
+    pub fn max_each(&self) -> u32 {
+        self.rules().filter_map(|rule| rule.max_each).min().unwrap_or(MOST)
+    }
+}
+
+// === impl Policies ===
+
+impl Policies {
+    /// What the employees of a tenant may register themselves; `None`: nothing.
+    pub fn self_service(&self, tenant: &TenantId) -> Option<SelfService> {
+        let own = self.enforced.tenants.get(tenant).cloned();
+        let service = SelfService { platform: self.enforced.platform.clone(), own };
+        let open = !service.rules().any(|rule| rule.off)
+            && service.rules().any(|rule| rule.roles.is_some())
+            && service.rules().any(|rule| rule.hosts.is_some());
+        open.then_some(service)
+    }
+
+    /// The policies for what employees of one tenant have registered: what no file classifies of
+    /// a server whose name is a serverKey is treated as `self_service.default` says. All else
+    /// is as it was: nothing is allowed that no rule allows.
+    pub fn personal(&self, tenant: &TenantId) -> Policies {
+        let personal = |compiled: &Arc<Compiled>| Arc::new(compiled.personal(tenant));
+        Policies {
+            enforced: personal(&self.enforced),
+            shadow: self.shadow.as_ref().map(personal),
+            cases: Arc::default(),
+        }
+    }
+}
+
+// === impl Compiled ===
+
+impl Compiled {
+    fn personal(&self, tenant: &TenantId) -> Compiled {
+        let own = self.tenants.get(tenant);
+        let default = default_of(&self.platform, own.map(|own| &**own));
+        Compiled {
+            revision: self.revision.clone(),
+            platform: self.platform.clone(),
+            tenants: own.map(|own| (tenant.clone(), own.clone())).into_iter().collect(),
+            upstreams: self.upstreams.clone(),
+            directory: self.directory.clone(),
+            personal: default.map(Arc::new),
+        }
+    }
+}
+
+/// How tools of a tenant's personal servers are treated.
+pub(super) fn default_of(platform: &ScopeRules, own: Option<&ScopeRules>) -> Option<ItemClass> {
+    let said = |scope: &ScopeRules| scope.self_service.as_ref()?.default.clone();
+    let default = match (said(platform), own.and_then(said)) {
+        (Some(platform), Some(own)) => Some(stricter(&own, &platform)),
+        (platform, own) => own.or(platform),
+    };
+    default.map(|mut default| {
+        // Nobody has written these servers down.
+        default.pin.get_or_insert(Pin::Approve);
+        default
+    })
+}
+
+/// What a tenant says, as far as it does not loosen what the platform says.
+fn stricter(own: &ItemClass, platform: &ItemClass) -> ItemClass {
+    let mut class = own.over(Some(platform));
+    class.risk = own.risk.max(platform.risk);
+    class.cost = own.cost.max(platform.cost);
+    class.pin = match (own.pin, platform.pin) {
+        (Some(Pin::FirstUse) | None, pin @ Some(_)) | (pin, _) => pin,
+    };
+    let shorter = |a: &Option<_>, b: &Option<_>| match (a, b) {
+        (Some(a), Some(b)) => Some(shorter_of(a, b)),
+        (a, b) => a.clone().or_else(|| b.clone()),
+    };
+    class.timeout = shorter(&own.timeout, &platform.timeout);
+    class.max_time = shorter(&own.max_time, &platform.max_time);
+    if platform.retry_safe.as_ref().is_some_and(|safe| !safe.value) {
+        class.retry_safe.clone_from(&platform.retry_safe);
+    }
+    if let Some(mode) = &platform.idempotency
+        && mode.value == IdempotencyMode::Required
+    {
+        class.idempotency = Some(mode.clone());
+    }
+    class
+}
+
+type Time = crate::yaml::Spanned<std::time::Duration>;
+
+fn shorter_of(a: &Time, b: &Time) -> Time {
+    if a.value <= b.value { a.clone() } else { b.clone() }
+}
