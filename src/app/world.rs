@@ -28,7 +28,7 @@ use crate::{
     limit::{self, Ledger, LimitFault, LimitSpec, Limiter, Quotas, quota::Board},
     mcp::Family,
     model::{caller::TenantId, ids, server::UpstreamName},
-    policy::{ItemIndex, ItemPolicy, Named, Pin, Policies, Subject},
+    policy::{ItemIndex, Named, Pin, Policies, Subject},
     registry::{Care, Catalog, Held, Item, PinState, Pinning, Registry, Tool, stands_in},
     stack::stage::{Upstreams, World, Worlds},
 };
@@ -79,7 +79,7 @@ impl Governed {
             quotas: Arc::new(quotas),
             policies,
         };
-        let worlds = Arc::new(Worlds::new(world(&registry, &upstreams, &in_force, None)));
+        let worlds = Arc::new(Worlds::new(world(&registry, &upstreams, &in_force, true)));
         Ok(Self {
             worlds,
             registry,
@@ -162,10 +162,9 @@ impl Governed {
         tenant: &TenantId,
     ) -> Option<World> {
         let in_force = self.in_force.lock().clone();
-        if !in_force.policies.offers_self_service(tenant) {
-            return None;
-        }
-        Some(world(registry, upstreams, &in_force, Some(tenant)))
+        in_force.policies.self_service(tenant)?;
+        let policies = in_force.policies.personal(tenant);
+        Some(world(registry, upstreams, &InForce { policies, ..in_force }, false))
     }
 
     pub fn registry(&self) -> &Registry {
@@ -175,8 +174,7 @@ impl Governed {
     /// How every tool's definition stands by the policies in force.
     pub fn pins(&self) -> Vec<PinState> {
         let policies = self.in_force.lock().policies.clone();
-        self.registry
-            .pins(|upstream, tool| care(&policies.item(Subject::tool(upstream.as_str(), tool))))
+        self.registry.pins(|upstream, tool| care(&policies, upstream, tool))
     }
 
     /// What is to be called when the catalog has changed.
@@ -189,7 +187,7 @@ impl Governed {
         // Before anything is looked at: what is begun later sees what this one sees, and more.
         let number = self.begun.fetch_add(1, Ordering::SeqCst) + 1;
         let in_force = self.in_force.lock().clone();
-        let world = world(&self.registry, &self.upstreams, &in_force, None);
+        let world = world(&self.registry, &self.upstreams, &in_force, true);
         let mut told = self.told.lock();
         let mut news = News { before: mem::take(&mut *told), now: HashSet::new() };
         tell(&mut news, &world.catalog, &in_force.policies);
@@ -263,37 +261,17 @@ fn directory(policies: &Policies) -> Directory {
 
 // === The world ===
 
-/// How tools, prompts and resources are treated: everybody's, or those of employees of a tenant.
-#[derive(Clone, Copy)]
-struct Treated<'a> {
-    policies: &'a Policies,
-    own_of: Option<&'a TenantId>,
-}
-
-impl Treated<'_> {
-    fn item(&self, subject: Subject<'_>) -> ItemPolicy {
-        match self.own_of {
-            None => self.policies.item(subject),
-            Some(tenant) => self.policies.personal_item(tenant, subject),
-        }
-    }
-}
-
-/// `own_of`: the tenant of whose employee these servers are; `None`: they are everybody's.
+/// What is everybody's is looked at ahead, so that nobody waits for it; what is one employee's is
+/// little.
 fn world(
     registry: &Registry,
     upstreams: &Upstreams,
     in_force: &InForce,
-    own_of: Option<&TenantId>,
+    everybodys: bool,
 ) -> World {
     let InForce { number, policies, directory, limiter, quotas } = in_force;
-    let treated = Treated { policies, own_of };
-    let face = |upstream: &UpstreamName, tool: &str| {
-        faces::of(&treated.item(Subject::tool(upstream.as_str(), tool)))
-    };
-    let care = |upstream: &UpstreamName, tool: &str| {
-        care(&treated.item(Subject::tool(upstream.as_str(), tool)))
-    };
+    let face = |upstream: &_, tool: &str| faces::face(policies, upstream, tool);
+    let care = |upstream: &_, tool: &str| care(policies, upstream, tool);
     let catalog = match policies.has_faces() {
         true => registry.catalog_with(care, face),
         false => registry.catalog_with(care, |_, _| None),
@@ -305,33 +283,30 @@ fn world(
     let subjects: Vec<Subject<'_>> = tools.chain(items).collect();
     let held = catalog.tools().iter().filter(|tool| tool.held.is_some());
     let held: Vec<_> = held.map(|tool| ItemIndex::new(tool.index)).collect();
-    let rules = Arc::new(match own_of {
-        None => policies.bind_but(&subjects, &held),
-        Some(tenant) => policies.bind_personal(tenant, &subjects, &held),
-    });
-    if own_of.is_none() {
+    let rules = Arc::new(policies.bind_but(&subjects, &held));
+    if everybodys {
         // Here, where nobody waits for it, and not on the core of the first call.
         rules.prepare();
         limiter.bind(catalog.tools().iter().map(|tool| limit::Tool {
             name: &tool.qualified,
             upstream: tool.upstream.as_str(),
-            risk: treated.item(Subject::tool(tool.upstream.as_str(), tool.name())).risk,
+            risk: policies.item(Subject::tool(tool.upstream.as_str(), tool.name())).risk,
         }));
     }
-    let board = board(&catalog, treated, quotas);
+    let board = board(&catalog, policies, quotas);
     World::new(catalog, upstreams.clone(), rules)
         .with(*number, directory.clone(), limiter.clone())
         .with_quotas(quotas.clone(), board)
 }
 
-fn board(catalog: &Catalog, treated: Treated<'_>, quotas: &Quotas) -> Board {
+fn board(catalog: &Catalog, policies: &Policies, quotas: &Quotas) -> Board {
     let tools = catalog.tools().iter().map(|tool| {
         let subject = Subject::tool(tool.upstream.as_str(), tool.name());
         (subject, &*tool.qualified, true)
     });
     let items = catalog.items().iter().map(|item| (subject(item), &*item.qualified, false));
     let items = tools.chain(items).map(|(subject, name, is_tool)| {
-        let policy = treated.item(subject);
+        let policy = policies.item(subject);
         limit::quota::Item {
             name,
             upstream: subject.upstream,
@@ -349,7 +324,8 @@ fn board(catalog: &Catalog, treated: Treated<'_>, quotas: &Quotas) -> Board {
     })
 }
 
-fn care(policy: &ItemPolicy) -> Care {
+fn care(policies: &Policies, upstream: &UpstreamName, tool: &str) -> Care {
+    let policy = policies.item(Subject::tool(upstream.as_str(), tool));
     let pinning = match policy.pin {
         Pin::FirstUse => Pinning::FirstUse,
         Pin::Approve => Pinning::Approve,

@@ -526,18 +526,3 @@ impl Directory {
         self.employees.get(id).map(|employee| &**employee)
     }
 }
-
-// --- until self-service is in policy files
-impl Policies {
-    pub fn offers_self_service(&self, _tenant: &TenantId) -> bool {
-        true
-    }
-
-    pub fn personal_item(&self, _tenant: &TenantId, subject: Subject<'_>) -> ItemPolicy {
-        self.item(subject)
-    }
-
-    pub fn bind_personal(&self, _: &TenantId, subjects: &[Subject<'_>], held: &[ItemIndex]) -> Set {
-        self.bind_but(subjects, held)
-    }
-}

@@ -8,7 +8,7 @@ use std::{fmt, sync::Arc};
 use url::Host;
 
 use super::{
-    Policies,
+    Policies, Set,
     compile::Compiled,
     document::{ItemClass, Pin, SelfServiceRule},
     scope::{RoleBook, ScopeRules},
@@ -236,12 +236,7 @@ impl SelfService {
 impl Policies {
     /// What the employees of a tenant may register themselves; `None`: nothing.
     pub fn self_service(&self, tenant: &TenantId) -> Option<SelfService> {
-        let own = self.enforced.tenants.get(tenant).cloned();
-        let service = SelfService { platform: self.enforced.platform.clone(), own };
-        let open = !service.rules().any(|rule| rule.off)
-            && service.rules().any(|rule| rule.roles.is_some())
-            && service.rules().any(|rule| rule.hosts.is_some());
-        open.then_some(service)
+        self.enforced.self_service(tenant)
     }
 
     /// The policies for what employees of one tenant have registered: what no file classifies of
@@ -257,9 +252,27 @@ impl Policies {
     }
 }
 
+// === impl Set ===
+
+impl Set {
+    /// What the employees of a tenant may register themselves; `None`: nothing.
+    pub fn self_service(&self, tenant: &TenantId) -> Option<SelfService> {
+        self.policies().self_service(tenant)
+    }
+}
+
 // === impl Compiled ===
 
 impl Compiled {
+    fn self_service(&self, tenant: &TenantId) -> Option<SelfService> {
+        let own = self.tenants.get(tenant).cloned();
+        let service = SelfService { platform: self.platform.clone(), own };
+        let open = !service.rules().any(|rule| rule.off)
+            && service.rules().any(|rule| rule.roles.is_some())
+            && service.rules().any(|rule| rule.hosts.is_some());
+        open.then_some(service)
+    }
+
     fn personal(&self, tenant: &TenantId) -> Compiled {
         let own = self.tenants.get(tenant);
         let default = default_of(&self.platform, own.map(|own| &**own));

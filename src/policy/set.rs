@@ -95,6 +95,10 @@ impl Set {
         Self { bound, shadow, platform, tenants }
     }
 
+    pub(super) fn policies(&self) -> &Compiled {
+        &self.bound.policies
+    }
+
     /// Whether claims of tokens give anybody in this tenant a role.
     pub fn maps_claims(&self, tenant: &TenantId) -> bool {
         self.bound.policies.roles_of(tenant).maps_claims()

@@ -222,6 +222,9 @@ impl PersonalServers {
 impl Personal for PersonalServers {
     fn of(&self, caller: &Caller, base: &Arc<World>) -> Own {
         let Some(employee) = &caller.principal.employee else { return Own::Nothing };
+        if base.rules.self_service(&caller.tenant).is_none() {
+            return Own::Nothing;
+        }
         let whose = (caller.tenant.clone(), employee.clone());
         if let Some(entry) = self.0.entries.get(&whose) {
             return match self.bound(&entry, caller, base) {
