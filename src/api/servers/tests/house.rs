@@ -29,7 +29,7 @@ use crate::{
 
 pub const URL: &str = "https://orders.example.com/mcp";
 /// Of that address.
-pub const KEY: &str = "mcp_orders_79b3e8f1";
+pub const KEY: &str = "mcp_orders_802ffcc1";
 pub const SECRET: &str = "hunter2-hunter2";
 
 const POLICY: &str = "version: hangu/v1
@@ -68,8 +68,8 @@ impl Reach for Asking {
                 owner: Owner::Employee(caller.principal.employee.clone().unwrap()),
                 server_key: registration.server_key.clone(),
             };
-            let opened = vault.open(&whose).await.unwrap().map(|credential| text(&credential));
-            server.asked.lock().push(opened);
+            let opened = vault.open(&whose).await.map_err(keep::vault_failed)?;
+            server.asked.lock().push(opened.map(|credential| text(&credential)));
             let held = server.held.lock().clone();
             if let Some(held) = held {
                 held.notified().await;
