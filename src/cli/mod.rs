@@ -21,8 +21,8 @@ pub mod pins;
 pub mod policy;
 pub mod remote;
 mod serve;
-pub mod steps;
 pub mod servers;
+pub mod steps;
 pub mod tell;
 
 use std::{path::PathBuf, process::ExitCode};

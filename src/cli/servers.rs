@@ -332,7 +332,8 @@ impl Import {
 impl SetCredential {
     fn run(&self, out: &mut dyn Write) -> Result<(), CommandError> {
         let Some(auth) = self.auth.read()? else {
-            let message = "say what kind of credential it is: `--auth bearer`, `basic` or `headers`";
+            let message =
+                "say what kind of credential it is: `--auth bearer`, `basic` or `headers`";
             return Err(CommandError::Usage(message.to_owned()));
         };
         let path = format!("/v1/servers/{}/credential", self.key);
@@ -419,9 +420,9 @@ fn read_file(file: &PathBuf) -> Result<SecretString, CommandError> {
 
 /// A key goes into a path as it is.
 fn parse_key(text: &str) -> Result<String, String> {
-    UpstreamName::of_key(text)
-        .map(|key| key.as_str().to_owned())
-        .ok_or_else(|| "such a key is `mcp_NAME_12345678`, as `hangu servers ls` lists it".to_owned())
+    UpstreamName::of_key(text).map(|key| key.as_str().to_owned()).ok_or_else(|| {
+        "such a key is `mcp_NAME_12345678`, as `hangu servers ls` lists it".to_owned()
+    })
 }
 
 fn parse_key_or_name(text: &str) -> Result<String, String> {

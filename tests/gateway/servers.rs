@@ -48,11 +48,8 @@ upstreams: {}
 fn ask(gateway: &Gateway, who: &str, method: &'static str, path: &str, body: &Value) -> Reply {
     let text = if body.is_null() { String::new() } else { body.to_string() };
     let request = Request::new(method, path, text).header("SSO-Emp-Id", who);
-    let request = if body.is_null() {
-        request
-    } else {
-        request.header("Content-Type", "application/json")
-    };
+    let request =
+        if body.is_null() { request } else { request.header("Content-Type", "application/json") };
     request.ask(gateway)
 }
 
@@ -98,7 +95,9 @@ fn tools(gateway: &Gateway, who: &str, path: &str) -> Vec<String> {
 }
 
 fn said() -> Answer {
-    Answer::json(r#"{"content":[{"type":"text","text":"said"}],"isError":false,"resultType":"complete"}"#)
+    Answer::json(
+        r#"{"content":[{"type":"text","text":"said"}],"isError":false,"resultType":"complete"}"#,
+    )
 }
 
 #[test]
@@ -106,7 +105,8 @@ fn an_employee_brings_a_server_of_any_dialect_and_nobody_else_has_it() {
     for speaks in [Speaks::Stateless, Speaks::Handshake("2025-11-25"), Speaks::Lite] {
         let (gateway, server) = (gateway(), Upstream::answering(speaks, said()));
         let key = bring(&gateway, "E1", &server, SECRET);
-        let told = json_of(&ask(&gateway, "E1", "GET", &format!("/v1/servers/{key}"), &Value::Null), 200);
+        let told =
+            json_of(&ask(&gateway, "E1", "GET", &format!("/v1/servers/{key}"), &Value::Null), 200);
         assert_eq!((&told["health"], &told["toolCount"]), (&json!("ok"), &json!(5)), "{told}");
         let path = format!("/mcp/{key}");
         assert!(tools(&gateway, "E1", &path).contains(&"echo".to_owned()));
@@ -176,8 +176,7 @@ fn each_change_leaves_a_record_and_no_secret_anywhere() {
         changes().len() == expected.len()
     });
     for (record, (who, what, outcome)) in changes().iter().zip(expected) {
-        let found =
-            (&record["principal"]["empId"], &record["change"]["what"], &record["outcome"]);
+        let found = (&record["principal"]["empId"], &record["change"]["what"], &record["outcome"]);
         assert_eq!(found, (&json!(who), &json!(what), &json!(outcome)), "{record}");
         if what != "import" && who != "E4" {
             assert_eq!(record["serverKey"], key.as_str(), "{record}");

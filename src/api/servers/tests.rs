@@ -125,7 +125,8 @@ async fn policy_says_who_brings_what_and_how_many() {
         let url = format!("https://orders.example.com/{number}");
         let answer = house.ask("E1", Method::POST, "/v1/servers", &json!({ "url": url })).await;
         let outcome = answer.map(|answer| answer.status).map_err(|error| error.code());
-        let expected = if number < 2 { Ok(StatusCode::CREATED) } else { Err(Code::PermissionDenied) };
+        let expected =
+            if number < 2 { Ok(StatusCode::CREATED) } else { Err(Code::PermissionDenied) };
         assert_eq!(outcome, expected, "{number}: two may be had");
     }
     // What one has can be registered anew.

@@ -186,7 +186,10 @@ pub(super) fn added(server: &Server, out: &mut dyn Write) -> Result<(), CommandE
     let key = escape(&server.server_key);
     let tools = count(server.tool_count, "tool");
     writeln!(out, "{key}: {tools}, {}", escape(&server.spoken()))?;
-    Ok(writeln!(out, "\nPOST /mcp/{key} speaks to it; `hangu servers show {key}` lists its tools.")?)
+    Ok(writeln!(
+        out,
+        "\nPOST /mcp/{key} speaks to it; `hangu servers show {key}` lists its tools."
+    )?)
 }
 
 pub(super) fn imported(imported: &Imported, out: &mut dyn Write) -> Result<(), CommandError> {

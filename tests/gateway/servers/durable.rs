@@ -43,8 +43,11 @@ fn what_was_acknowledged_is_there_after_a_kill() {
                     "url": format!("{url}?n={number}"),
                     "auth": { "type": "bearer", "token": format!("token-{number}") },
                 });
-                let headers =
-                    [("X-Api-Key", KEY), ("SSO-Emp-Id", "E1"), ("Content-Type", "application/json")];
+                let headers = [
+                    ("X-Api-Key", KEY),
+                    ("SSO-Emp-Id", "E1"),
+                    ("Content-Type", "application/json"),
+                ];
                 let body = body.to_string();
                 match exchange(address, "POST", "/v1/servers", &headers, body.as_bytes()) {
                     Ok(answer) if answer.status == 201 => {

@@ -12,9 +12,7 @@ use super::house::{House, KEY, SECRET, bearer};
 use crate::{
     credential::{
         CredentialRef, InProcess, Owner, Whose,
-        store::{
-            CredentialStore, Held, KeyUse, NewCredential, StoreFault as Lost, Then as Told,
-        },
+        store::{CredentialStore, Held, KeyUse, NewCredential, StoreFault as Lost, Then as Told},
     },
     error::Code,
     model::caller::{EmployeeId, TenantId},
