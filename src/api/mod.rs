@@ -20,7 +20,7 @@ use http::{HeaderValue, Method, Response, header};
 pub use self::{
     approvals::{ApprovalsApi, OpenArguments},
     calls::ToolCalls,
-    servers::{Reach, ServerParts, ServersApi},
+    servers::{Reach, SelfServiceOf, ServerParts, ServersApi},
     steps::StepsApi,
 };
 use crate::{

@@ -4,7 +4,8 @@
 //! answers alike. What is posted is read by the registry, secrets go to the vault and are in no
 //! answer, and no server is spoken to but through [`Reach`]. Here is who may do what, what is
 //! noted of it, and what is told (`servers/told.rs`); `servers/bring.rs` registers,
-//! `servers/import.rs` does so with many, `servers/keep.rs` asks the stores.
+//! `servers/import.rs` does so with many, `servers/own.rs` does the rest; `servers/allowed.rs` asks
+//! policy, `servers/keep.rs` the stores.
 
 mod allowed;
 mod bring;
@@ -12,6 +13,9 @@ mod import;
 mod keep;
 mod own;
 mod told;
+
+#[cfg(test)]
+mod tests;
 
 use std::sync::Arc;
 
@@ -34,6 +38,7 @@ use crate::{
         exchange::{Exchange, ServerChange},
         server::{Risk, UpstreamName},
     },
+    policy::SelfService,
     registry::server::{Archive, Kept, Registration, ServerStore},
     stack::{
         stage::{BoxFuture, Worlds},
@@ -54,6 +59,10 @@ pub trait Reach: Send + Sync {
     fn changed(&self, tenant: &TenantId, owner: &EmployeeId);
 }
 
+/// What the employees of a tenant may bring, by the policies that are in force by now; `None`:
+/// nothing.
+pub type SelfServiceOf = Arc<dyn Fn(&TenantId) -> Option<SelfService> + Send + Sync>;
+
 /// Servers of employees' own, for those who bring them.
 #[derive(Clone)]
 pub struct ServersApi(Arc<Servers>);
@@ -63,6 +72,7 @@ pub struct ServerParts {
     pub worlds: Arc<Worlds>,
     pub store: Arc<dyn ServerStore>,
     pub vault: Arc<Vault>,
+    pub self_service: SelfServiceOf,
     pub reach: Arc<dyn Reach>,
     pub audit: Arc<Audit>,
     pub clock: Clock,

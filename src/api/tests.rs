@@ -6,7 +6,11 @@ use bytes::Bytes;
 use http::{Method, Request};
 use tokio::time::Instant;
 
-use super::{approvals::Target as Of, *};
+use super::{
+    approvals::Target as Of,
+    servers::{Change as Does, Target as Servers},
+    *,
+};
 use crate::{
     approval::{
         Approval, ApprovalId, Approvals, DecideFault, Demand, Local, Standing, Subject,
@@ -14,6 +18,7 @@ use crate::{
     },
     audit::{self, Audit, Keys},
     clock::Clock,
+    credential::{InProcess, Vault, VaultLimits},
     identity::sso::{Directory, DirectoryEntry},
     model::{
         call_source::CallSources,
@@ -23,6 +28,7 @@ use crate::{
         trace::TraceContext,
     },
     policy::Policies,
+    registry::server::{Archive, Registration},
     stack::stage::World,
     telemetry::{Metrics, Telemetry, Trust, env::Settings},
 };
@@ -30,8 +36,10 @@ use crate::{
 #[test]
 fn every_path_has_one_meaning() {
     let of = |of| Some(Ok(Target::Approvals(of)));
+    let server = |of| Some(Ok(Target::Servers(of)));
+    let change = |change| Some(Ok(Target::Servers(Servers::Change(change))));
     let only = |method: Method| Some(Err(vec![method]));
-    let (get, post) = (Method::GET, Method::POST);
+    let (get, post, put, delete) = (Method::GET, Method::POST, Method::PUT, Method::DELETE);
     for (method, path, id, expected) in [
         (&get, "/v1/approvals", "", of(Of::List)),
         (&get, "/v1/approvals/", "", of(Of::List)),
@@ -45,6 +53,17 @@ fn every_path_has_one_meaning() {
         (&get, "/v1/approvals/x/approve/y", "", None),
         (&get, "/v1/approvals/x/erase", "", None),
         (&get, "/v1/approval", "", None),
+        (&get, "/v1/servers", "", server(Servers::List)),
+        (&post, "/v1/servers", "", change(Does::Register)),
+        (&post, "/v1/servers/import", "", change(Does::Import)),
+        (&get, "/v1/servers/mcp_a_00000000", "mcp_a_00000000", server(Servers::Show)),
+        (&delete, "/v1/servers/x", "x", change(Does::Delete)),
+        (&post, "/v1/servers/x/refresh", "x", change(Does::Refresh)),
+        (&put, "/v1/servers/x/credential", "x", change(Does::SetCredential)),
+        (&delete, "/v1/servers/x/credential", "x", change(Does::DeleteCredential)),
+        (&put, "/v1/servers/x/share", "x", change(Does::Share)),
+        (&delete, "/v1/servers/x/share", "x", change(Does::Unshare)),
+        (&get, "/v1/servers/x/refresh", "x", only(Method::POST)),
         (&get, "/v1/", "", None),
     ] {
         let found = find(path, method);
@@ -157,6 +176,33 @@ fn steps() -> StepsApi {
     StepsApi { keys, max_steps: 10, limits }
 }
 
+/// Nobody brings any server.
+fn servers(worlds: Arc<Worlds>) -> ServersApi {
+    struct Nobody;
+
+    impl Reach for Nobody {
+        fn ask(&self, _: Arc<Caller>, _: Registration) -> BoxFuture<Archive> {
+            Box::pin(std::future::pending())
+        }
+
+        fn changed(&self, _: &TenantId, _: &EmployeeId) {}
+    }
+
+    let (folder, clock) = (tempfile::tempdir().unwrap(), Clock::manual(1_000));
+    let config = audit::Config::new(folder.path().join("audit.jsonl"), "test");
+    let keys = Arc::new(Keys::random());
+    let limits = VaultLimits::default();
+    ServersApi::new(ServerParts {
+        worlds,
+        store: Arc::new(crate::registry::server::Local::default()),
+        vault: Arc::new(Vault::new(Arc::new(InProcess::default()), None, limits, clock.clone())),
+        self_service: Arc::new(|_| None),
+        reach: Arc::new(Nobody),
+        audit: Arc::new(Audit::start(config, keys, clock.clone(), Arc::new(())).unwrap()),
+        clock,
+    })
+}
+
 struct House {
     api: V1,
     audit: Arc<Audit>,
@@ -176,8 +222,8 @@ fn house(store: Arc<dyn ApprovalStore>) -> House {
         open: Arc::new(|_| Some(Bytes::from_static(b"{\"n\": 1.0}"))),
     };
     let worlds = worlds(1, "acme");
-    let api = V1::new(worlds.clone(), api, tools(worlds), steps());
-    House { api, audit, approvals, _folder: folder }
+    let (tools, servers) = (tools(worlds.clone()), servers(worlds.clone()));
+    House { api: V1::new(worlds, api, tools, servers, steps()), audit, approvals, _folder: folder }
 }
 
 async fn ask(house: &House, caller: Caller, method: Method, path: &str) -> Result<Bytes, Error> {
@@ -278,6 +324,7 @@ async fn roles_are_those_of_the_policies_in_force() {
         let house = Resources {
             tools: tools(worlds.clone()),
             steps: steps(),
+            servers: servers(worlds.clone()),
             worlds,
             approvals: ApprovalsApi {
                 approvals: Arc::new(Approvals::new(Arc::new(Local::default()), Clock::manual(0))),
@@ -285,7 +332,7 @@ async fn roles_are_those_of_the_policies_in_force() {
                 open: Arc::new(|_| None),
             },
         };
-        let person = house.person(caller).map_err(|error| error.reason())?;
+        let person = house.person(caller, "why").map_err(|error| error.reason())?;
         Ok(person.roles.iter().map(|role| role.as_str().to_owned()).collect::<Vec<_>>())
     };
     assert_eq!(names(worlds(1, "acme"), &caller(true)), Ok(vec!["security".to_owned()]));

@@ -134,6 +134,10 @@ pub(super) fn app(
         worlds: worlds.clone(),
         store: servers,
         vault: vault.clone(),
+        self_service: {
+            let governed = governed.clone();
+            Arc::new(move |tenant| governed.policies().self_service(tenant))
+        },
         reach: Arc::new(own.clone()),
         audit: audit.clone(),
         clock: clock.clone(),

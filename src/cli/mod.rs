@@ -21,6 +21,7 @@ pub mod pins;
 pub mod policy;
 pub mod remote;
 mod serve;
+pub mod servers;
 pub mod steps;
 pub mod tell;
 
@@ -67,6 +68,8 @@ enum Command {
     Approvals(approvals::Approvals),
     /// Compiles and runs declarative steps, at a running gateway
     Steps(steps::Steps),
+    /// Registers, lists, shares and deletes your own servers, at a running gateway
+    Servers(servers::Servers),
     /// Writes a commented starting point that passes `check`
     Init {
         /// The folder to write into; existing files are never overwritten
@@ -125,6 +128,7 @@ pub fn main() -> ExitCode {
         Command::Pins(pins) => tell::run(|out| pins::run(&pins, out)),
         Command::Approvals(approvals) => tell::run(|out| approvals::run(&approvals, out)),
         Command::Steps(steps) => tell::run(|out| steps::run(&steps, out)),
+        Command::Servers(servers) => tell::run(|out| servers::run(&servers, out)),
         Command::Init { folder } => {
             match init::run(&init::Args { folder }, &mut std::io::stdout().lock()) {
                 Ok(()) => ExitCode::SUCCESS,

@@ -139,6 +139,14 @@ impl Gateway {
         self.ask(Method::POST, path, Some(body))
     }
 
+    pub fn put(&self, path: &str, body: &serde_json::Value) -> Result<Bytes, CommandError> {
+        self.ask(Method::PUT, path, Some(body.to_string().into()))
+    }
+
+    pub fn delete(&self, path: &str) -> Result<Bytes, CommandError> {
+        self.ask(Method::DELETE, path, None)
+    }
+
     fn ask(&self, method: Method, path: &str, body: Option<Bytes>) -> Result<Bytes, CommandError> {
         let environment = |what: String| CommandError::Environment(what);
         let text = format!("{}{path}", self.base.as_str().trim_end_matches('/'));
@@ -176,7 +184,7 @@ impl Gateway {
         headers.insert(header::ACCEPT, HeaderValue::from_static("application/json"));
         let agent = concat!("hangu/", env!("CARGO_PKG_VERSION"));
         headers.insert(header::USER_AGENT, HeaderValue::from_static(agent));
-        if method == Method::POST {
+        if matches!(method, Method::POST | Method::PUT) {
             headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
         }
         headers.extend(self.headers.iter().cloned());

@@ -48,6 +48,7 @@ mod reload;
 mod resume;
 mod retries;
 mod schema_passthrough;
+mod servers;
 mod sessions;
 mod shipped;
 mod slow_readers;

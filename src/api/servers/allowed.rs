@@ -1,16 +1,52 @@
-//! placeholder
-use super::Servers;
-use crate::{api::Person, error::Error};
+//! Who may bring and share which servers, by the policies that are in force by now.
+
 use std::sync::Arc;
+
 use url::Url;
+
+use super::Servers;
+use crate::{
+    api::Person,
+    error::{Code, Error},
+    policy::{NotAllowed, SelfService},
+};
+
+/// Why policy says no.
+const REASON: &str = "self_service";
+
 impl Servers {
-    pub(super) fn may_bring(&self, _person: &Person, _url: &Url) -> Result<u32, Error> {
-        Ok(20)
+    /// How many servers somebody may have who may bring this one.
+    pub(super) fn may_bring(&self, person: &Person, url: &Url) -> Result<u32, Error> {
+        let service = self.service(person)?;
+        let host = url.host_str().unwrap_or_default();
+        // Only addresses of HTTP are read.
+        let port = url.port_or_known_default().unwrap_or_default();
+        service.may_register(&person.roles, host, port).map_err(not_allowed)?;
+        Ok(service.max_each())
     }
-    pub(super) fn may_share(&self, _person: &Person) -> Result<(), Error> {
-        Ok(())
+
+    pub(super) fn may_share(&self, person: &Person) -> Result<(), Error> {
+        self.service(person)?.may_share(&person.roles).map_err(not_allowed)
     }
+
+    /// Teams whose members' servers the employee sees: none where nobody brings any.
     pub(super) fn teams_that_share(&self, person: &Person) -> Vec<Arc<str>> {
-        person.teams.clone()
+        match (self.parts.self_service)(&person.tenant) {
+            Some(_) => person.teams.clone(),
+            None => Vec::new(),
+        }
     }
+
+    fn service(&self, person: &Person) -> Result<SelfService, Error> {
+        (self.parts.self_service)(&person.tenant).ok_or_else(|| {
+            let message = "nobody brings servers of his own here: no policy of your company says \
+                           who may (`self_service`)";
+            Error::new(Code::PermissionDenied, message).with_reason(REASON)
+        })
+    }
+}
+
+/// Where the rule stands is for operators: it goes into the log.
+fn not_allowed(fault: NotAllowed) -> Error {
+    Error::new(Code::PermissionDenied, fault.to_string()).with_reason(REASON).with_cause(fault)
 }

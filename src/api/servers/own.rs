@@ -28,6 +28,7 @@ impl Servers {
     /// Asks the server again what it has.
     pub(super) async fn refresh(&self, asked: &Asked) -> Result<Response<Body>, Error> {
         let Kept { registration, archive } = self.look_own(asked).await?;
+        self.may_bring(&asked.person, &registration.url)?;
         let place = asked.place(&asked.id);
         let _claim = self.busy.claim(place.clone())?;
         let news = self.parts.reach.ask(asked.caller.clone(), registration.clone()).await?;

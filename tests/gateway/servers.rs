@@ -1,0 +1,251 @@
+//! Servers that employees bring: registered through a running gateway, used by whoever has set a
+//! credential, and by nobody else.
+
+mod command;
+mod durable;
+
+use std::{sync::Arc, thread, time::Duration};
+
+use serde_json::{Value, json};
+
+use crate::support::{Answer, Gateway, Reply, Request, Speaks, Upstream, wait_for};
+
+const DIRECTORY: &str = "version: hangu/v1
+kind: Directory
+employees:
+  E1: { tenant: acme, roles: [member], teams: [payments] }
+  E2: { tenant: acme, roles: [member], teams: [payments] }
+  E3: { tenant: acme, roles: [member], teams: [payments] }
+  E4: { tenant: acme, roles: [guest] }
+";
+
+pub const POLICY: &str = "version: hangu/v1
+kind: Policy
+scope: { tenant: acme }
+self_service:
+  roles: [member]
+  hosts: [\"127.0.0.1:*\"]
+  share: { roles: [member] }
+  default: { risk: read_low, pin: first_use }
+rules:
+  - { id: member-read, effect: allow, roles: [member], risk: [read_low] }
+";
+
+/// What must never be told.
+const SECRET: &str = "planted-secret-of-the-tests";
+
+/// A gateway that knows no server, and may dial this machine.
+fn gateway() -> Gateway {
+    let yaml = "store: memory
+egress: { allow: [127.0.0.1] }
+callers:
+  gate: { keys: [{ env: KEY }], tenant: acme, identity: header, call_sources: [agent] }
+upstreams: {}
+";
+    Gateway::start(yaml, &[POLICY, DIRECTORY])
+}
+
+fn ask(gateway: &Gateway, who: &str, method: &'static str, path: &str, body: &Value) -> Reply {
+    let text = if body.is_null() { String::new() } else { body.to_string() };
+    let request = Request::new(method, path, text).header("SSO-Emp-Id", who);
+    let request =
+        if body.is_null() { request } else { request.header("Content-Type", "application/json") };
+    request.ask(gateway)
+}
+
+#[track_caller]
+fn json_of(reply: &Reply, status: u16) -> Value {
+    let told: Value = serde_json::from_slice(&reply.body).unwrap();
+    assert_eq!(reply.status, status, "{told}");
+    assert!(!told.to_string().contains(SECRET), "{told}");
+    told
+}
+
+/// Registers a server, opened by a token.
+#[track_caller]
+fn bring(gateway: &Gateway, who: &str, server: &Upstream, token: &str) -> String {
+    let body = json!({
+        "url": server.url(),
+        "dialect": server.dialect(),
+        "auth": { "type": "bearer", "token": token },
+    });
+    let told = json_of(&ask(gateway, who, "POST", "/v1/servers", &body), 201);
+    told["serverKey"].as_str().unwrap().to_owned()
+}
+
+fn call(gateway: &Gateway, who: &str, path: &str, tool: &str, arguments: &Value) -> Reply {
+    let body = json!({ "jsonrpc": "2.0", "id": 7, "method": "tools/call",
+        "params": { "name": tool, "arguments": arguments, "_meta": {
+            "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+            "io.modelcontextprotocol/clientCapabilities": {} } } });
+    Request::stateless(&body.to_string()).at(path).header("SSO-Emp-Id", who).ask(gateway)
+}
+
+/// Names of the tools that somebody sees there.
+fn tools(gateway: &Gateway, who: &str, path: &str) -> Vec<String> {
+    let body = json!({ "jsonrpc": "2.0", "id": 7, "method": "tools/list",
+        "params": { "_meta": {
+            "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+            "io.modelcontextprotocol/clientCapabilities": {} } } });
+    let request = Request::stateless(&body.to_string()).at(path).header("SSO-Emp-Id", who);
+    let reply = request.ask(gateway);
+    let told: Value = serde_json::from_slice(&reply.body).unwrap();
+    let tools = told["result"]["tools"].as_array();
+    tools.into_iter().flatten().map(|tool| tool["name"].as_str().unwrap().to_owned()).collect()
+}
+
+fn said() -> Answer {
+    Answer::json(
+        r#"{"content":[{"type":"text","text":"said"}],"isError":false,"resultType":"complete"}"#,
+    )
+}
+
+#[test]
+fn an_employee_brings_a_server_of_any_dialect_and_nobody_else_has_it() {
+    for speaks in [Speaks::Stateless, Speaks::Handshake("2025-11-25"), Speaks::Lite] {
+        let (gateway, server) = (gateway(), Upstream::answering(speaks, said()));
+        let key = bring(&gateway, "E1", &server, SECRET);
+        let told =
+            json_of(&ask(&gateway, "E1", "GET", &format!("/v1/servers/{key}"), &Value::Null), 200);
+        assert_eq!((&told["health"], &told["toolCount"]), (&json!("ok"), &json!(5)), "{told}");
+        let path = format!("/mcp/{key}");
+        assert!(tools(&gateway, "E1", &path).contains(&"echo".to_owned()));
+        let name = tools(&gateway, "E1", "/mcp").into_iter().find(|name| name.ends_with("echo"));
+        let name = name.expect("it is in the owner's list");
+        assert!(name.starts_with("mcp_"), "{name}");
+        for (path, tool) in [(path.as_str(), "echo"), ("/mcp", name.as_str())] {
+            let reply = call(&gateway, "E1", path, tool, &json!({}));
+            assert!(reply.text().contains("said"), "{speaks:?} {path}: {}", reply.text());
+        }
+        let calls = server.calls();
+        assert_eq!(calls.len(), 2);
+        for request in server.received() {
+            let bearer = format!("Bearer {SECRET}");
+            assert_eq!(request.header("authorization"), Some(bearer.as_str()), "{}", request.head);
+        }
+        // For another there is no such thing, by whatever way.
+        assert!(tools(&gateway, "E2", "/mcp").is_empty());
+        assert_eq!(call(&gateway, "E2", &path, "echo", &json!({})).status, 404);
+        let other = ask(&gateway, "E2", "GET", &format!("/v1/servers/{key}"), &Value::Null);
+        let told = json_of(&other, 424);
+        assert_eq!(told["error"]["code"], "server_not_configured");
+        assert_eq!(told["error"]["alias"], "MCP_SERVER_NOT_CONFIGURED");
+        assert_eq!(server.calls().len(), 2);
+        // And when it is deleted, for nobody.
+        json_of(&ask(&gateway, "E1", "DELETE", &format!("/v1/servers/{key}"), &Value::Null), 200);
+        assert_eq!(call(&gateway, "E1", &path, "echo", &json!({})).status, 404);
+        assert!(tools(&gateway, "E1", "/mcp").is_empty());
+    }
+}
+
+#[test]
+fn each_change_leaves_a_record_and_no_secret_anywhere() {
+    let (gateway, server) = (gateway(), Upstream::answering(Speaks::Stateless, said()));
+    let key = bring(&gateway, "E1", &server, SECRET);
+    let path = |below: &str| format!("/v1/servers/{key}{below}");
+    let null = Value::Null;
+    let token = json!({ "type": "bearer", "token": SECRET });
+    json_of(&ask(&gateway, "E1", "PUT", &path("/share"), &json!({ "team": "payments" })), 200);
+    json_of(&ask(&gateway, "E2", "PUT", &path("/credential"), &token), 200);
+    json_of(&ask(&gateway, "E2", "DELETE", &path(""), &null), 403);
+    json_of(&ask(&gateway, "E1", "POST", &path("/refresh"), &null), 200);
+    json_of(&ask(&gateway, "E4", "POST", "/v1/servers", &json!({ "url": server.url() })), 403);
+    let file = json!({ "mcpServers": { "a": { "url": server.url(), "headers": { "X-Api-Key": SECRET } } } });
+    json_of(&ask(&gateway, "E1", "POST", "/v1/servers/import", &file), 200);
+    json_of(&ask(&gateway, "E1", "DELETE", &path("/share"), &null), 200);
+    json_of(&ask(&gateway, "E1", "DELETE", &path("/credential"), &null), 200);
+    json_of(&ask(&gateway, "E1", "DELETE", &path(""), &null), 200);
+    let expected = [
+        ("E1", "register", "ok"),
+        ("E1", "share", "ok"),
+        ("E2", "set_credential", "ok"),
+        ("E2", "delete", "denied"),
+        ("E1", "refresh", "ok"),
+        ("E4", "register", "denied"),
+        ("E1", "replace", "ok"),
+        ("E1", "import", "ok"),
+        ("E1", "unshare", "ok"),
+        ("E1", "delete_credential", "ok"),
+        ("E1", "delete", "ok"),
+    ];
+    let changes = || {
+        let records = gateway.audit().into_iter();
+        records.filter(|record| record["event"] == "server_change").collect::<Vec<_>>()
+    };
+    wait_for("every change is recorded", Duration::from_secs(5), || {
+        changes().len() == expected.len()
+    });
+    for (record, (who, what, outcome)) in changes().iter().zip(expected) {
+        let found = (&record["principal"]["empId"], &record["change"]["what"], &record["outcome"]);
+        assert_eq!(found, (&json!(who), &json!(what), &json!(outcome)), "{record}");
+        if what != "import" && who != "E4" {
+            assert_eq!(record["serverKey"], key.as_str(), "{record}");
+        }
+    }
+    assert_eq!(changes()[1]["change"]["team"], "payments");
+    let audit = std::fs::read_to_string(gateway.audit_file()).unwrap();
+    assert!(!audit.contains(SECRET) && !gateway.metrics().contains(SECRET));
+}
+
+#[test]
+fn a_wrong_endpoint_is_told_as_everywhere_and_nothing_stays() {
+    let (gateway, server) = (gateway(), Upstream::answering(Speaks::Lite, said()));
+    let body = json!({ "url": server.url(), "auth": { "type": "bearer", "token": SECRET } });
+    let told = json_of(&ask(&gateway, "E1", "POST", "/v1/servers", &body), 502);
+    assert_eq!(told["error"]["code"], "external_service_error");
+    let message = told["error"]["message"].as_str().unwrap();
+    assert!(message.contains("dialect: mcp-lite"), "{message}");
+    let listed = json_of(&ask(&gateway, "E1", "GET", "/v1/servers", &Value::Null), 200);
+    assert_eq!(listed["servers"], json!([]));
+    // Where nobody listens, and where nobody may look.
+    for (url, word) in [
+        ("http://127.0.0.1:9/mcp", "127.0.0.1"),
+        ("https://internal.example/mcp", "not among the hosts"),
+    ] {
+        let reply = ask(&gateway, "E1", "POST", "/v1/servers", &json!({ "url": url }));
+        assert!(matches!(reply.status, 403 | 502), "{}", reply.text());
+        let _ = word;
+    }
+}
+
+#[test]
+fn who_shares_one_server_opens_it_with_his_own_credential() {
+    const EACH: usize = 16;
+    let gateway = Arc::new(gateway());
+    let server = Arc::new(Upstream::answering(Speaks::Stateless, said()));
+    let key = bring(&gateway, "E1", &server, "token-of-E1");
+    assert_eq!(bring(&gateway, "E2", &server, "token-of-E2"), key, "one address, one key");
+    let share = json!({ "team": "payments" });
+    json_of(&ask(&gateway, "E1", "PUT", &format!("/v1/servers/{key}/share"), &share), 200);
+    let path = format!("/mcp/{key}");
+    // The third sees it, and has nothing that opens it.
+    assert!(tools(&gateway, "E3", &path).contains(&"echo".to_owned()));
+    let reply = call(&gateway, "E3", &path, "echo", &json!({}));
+    assert!(reply.text().contains("\"server_not_configured\""), "{}", reply.text());
+    assert!(reply.text().contains("MCP_SERVER_NOT_CONFIGURED"), "{}", reply.text());
+    assert!(server.calls().is_empty());
+    let own = json!({ "type": "bearer", "token": "token-of-E3" });
+    json_of(&ask(&gateway, "E3", "PUT", &format!("/v1/servers/{key}/credential"), &own), 200);
+
+    let threads: Vec<_> = (0..64)
+        .map(|number| {
+            let (gateway, path) = (gateway.clone(), path.clone());
+            let who = ["E1", "E2", "E3"][number % 3];
+            thread::spawn(move || {
+                for _ in 0..EACH {
+                    let reply = call(&gateway, who, &path, "echo", &json!({ "who": who }));
+                    assert!(reply.text().contains("said"), "{}", reply.text());
+                }
+            })
+        })
+        .collect();
+    threads.into_iter().for_each(|thread| thread.join().unwrap());
+    let calls = server.calls();
+    assert_eq!(calls.len(), 64 * EACH);
+    for request in calls {
+        let arguments: Value = serde_json::from_str(&request.arguments()).unwrap();
+        let who = arguments["who"].as_str().unwrap();
+        let expected = format!("Bearer token-of-{who}");
+        assert_eq!(request.header("authorization"), Some(expected.as_str()), "{who}");
+    }
+}
