@@ -230,7 +230,7 @@ impl ToolCalls {
 
     /// The operator's upstream of a key that policy lets a caller use. Where there are several,
     /// the one on which he sees the tool.
-    fn configured(
+    pub(super) fn configured(
         &self,
         world: &World,
         caller: &Caller,

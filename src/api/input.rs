@@ -93,6 +93,11 @@ impl Input {
         }
     }
 
+    /// Whatever is there, but null.
+    pub fn value(&self, name: &str) -> Option<Value<'_>> {
+        self.get(name)
+    }
+
     fn get(&self, name: &str) -> Option<Value<'_>> {
         self.0.as_ref()?.root().get(name).filter(|value| !value.is_null())
     }

@@ -9,6 +9,7 @@ pub mod calls;
 mod input;
 mod invoke;
 mod servers;
+mod steps;
 #[cfg(test)]
 mod tests;
 
@@ -20,6 +21,7 @@ pub use self::{
     approvals::{ApprovalsApi, OpenArguments},
     calls::ToolCalls,
     servers::{Reach, ServerParts, ServersApi},
+    steps::StepsApi,
 };
 use crate::{
     audit::Audit,
@@ -44,6 +46,7 @@ struct Resources {
     approvals: ApprovalsApi,
     tools: ToolCalls,
     servers: ServersApi,
+    steps: StepsApi,
 }
 
 /// What a path and a method ask for.
@@ -52,6 +55,7 @@ enum Target {
     Approvals(approvals::Target),
     Invoke,
     Servers(servers::Target),
+    Steps(steps::Target),
 }
 
 /// A path, with `{id}` in the place of one segment, and what a method does there.
@@ -134,6 +138,16 @@ const ENTRIES: &[Entry] = &[
         method: Method::DELETE,
         target: Target::Servers(servers::Target::Change(servers::Change::Unshare)),
     },
+    Entry {
+        template: "/v1/steps/compile",
+        method: Method::POST,
+        target: Target::Steps(steps::Target::Compile),
+    },
+    Entry {
+        template: "/v1/steps/run",
+        method: Method::POST,
+        target: Target::Steps(steps::Target::Run),
+    },
 ];
 
 /// How long whoever meets an audit log that fails is asked to wait.
@@ -166,8 +180,9 @@ impl V1 {
         approvals: ApprovalsApi,
         tools: ToolCalls,
         servers: ServersApi,
+        steps: StepsApi,
     ) -> Self {
-        Self(Arc::new(Resources { worlds, approvals, tools, servers }))
+        Self(Arc::new(Resources { worlds, approvals, tools, servers, steps }))
     }
 }
 
@@ -198,6 +213,7 @@ impl Resources {
                 let person = self.person(&request.caller, "a person decides, not a program")?;
                 self.approvals.answer(target, place.id, &person, request).await
             }
+            Target::Steps(target) => self.steps.answer(&self.tools, target, request, calls).await,
             Target::Invoke => invoke::invoke(&self.tools, request, calls).await,
             Target::Servers(target) => {
                 let why = "servers and credentials belong to a person";

@@ -149,6 +149,14 @@ fn tools(worlds: Arc<Worlds>) -> ToolCalls {
     }
 }
 
+/// Of any list, for a minute.
+fn steps() -> StepsApi {
+    let limits =
+        crate::steps::Limits { max_time: std::time::Duration::from_secs(60), max_variables: 1_000 };
+    let keys = Arc::new(crate::steps::Keys::new(crate::model::keys::KeySecrets::random()));
+    StepsApi { keys, max_steps: 10, limits }
+}
+
 struct House {
     api: V1,
     audit: Arc<Audit>,
@@ -168,7 +176,8 @@ fn house(store: Arc<dyn ApprovalStore>) -> House {
         open: Arc::new(|_| Some(Bytes::from_static(b"{\"n\": 1.0}"))),
     };
     let worlds = worlds(1, "acme");
-    House { api: V1::new(worlds.clone(), api, tools(worlds)), audit, approvals, _folder: folder }
+    let api = V1::new(worlds.clone(), api, tools(worlds), steps());
+    House { api, audit, approvals, _folder: folder }
 }
 
 async fn ask(house: &House, caller: Caller, method: Method, path: &str) -> Result<Bytes, Error> {
@@ -268,6 +277,7 @@ async fn roles_are_those_of_the_policies_in_force() {
     let names = |worlds: Arc<Worlds>, caller: &Caller| {
         let house = Resources {
             tools: tools(worlds.clone()),
+            steps: steps(),
             worlds,
             approvals: ApprovalsApi {
                 approvals: Arc::new(Approvals::new(Arc::new(Local::default()), Clock::manual(0))),

@@ -15,7 +15,7 @@ use super::{
 };
 use crate::{
     admin::{AdminState, api::Api},
-    api::{ApprovalsApi, ServerParts, ServersApi, ToolCalls, V1},
+    api::{ApprovalsApi, ServerParts, ServersApi, StepsApi, ToolCalls, V1},
     approval::{self, Approvals, ArgumentSeal, store::ApprovalStore},
     audit::{self, Audit, Keys, Observer},
     channel::Channels,
@@ -52,6 +52,7 @@ use crate::{
         trace::{Closer, TraceLayer},
         translate::{Cancels, ResumeLimits, Streams, northbound::NorthboundConfig},
     },
+    steps,
     store::{self, Store},
     telemetry::{self, Metrics, Telemetry},
     upstream::{Egress, Transport, Trust},
@@ -137,7 +138,10 @@ pub(super) fn app(
         audit: audit.clone(),
         clock: clock.clone(),
     });
-    let api = V1::new(worlds.clone(), of_approvals, tools, of_servers);
+    let step_keys = Arc::new(steps::Keys::new(source.secrets(Purpose::Steps)?));
+    let config::Steps { max_steps, limits } = config.steps;
+    let of_steps = StepsApi { keys: step_keys.clone(), max_steps, limits };
+    let api = V1::new(worlds.clone(), of_approvals, tools, of_servers, of_steps);
     let tokens = source.secrets(Purpose::Tokens)?;
     let sealer = |purpose| Sealer::new(purpose, &tokens);
     let client_sessions =
@@ -238,7 +242,7 @@ pub(super) fn app(
         fetchers,
         courier,
         personal: Some((own.clone(), asker)),
-        keyring: source.into_watch(),
+        keyring: source.into_watch(step_keys),
         keep_approvals: config.approvals.keep,
         drain: Drain {
             asked: Arc::default(),

@@ -23,6 +23,7 @@ use crate::{
     credential::{Keeper, KeyId, KeyState, Keyring, KeyringFile, Kms, Purpose, RingFault},
     model::keys::KeySecrets,
     stack::Engines,
+    steps,
 };
 
 /// Between two looks at the file.
@@ -44,6 +45,7 @@ pub(super) enum Source {
 pub(super) struct Watch {
     pub keeper: Keeper,
     pub ring: Arc<Keyring>,
+    pub steps: Arc<steps::Keys>,
 }
 
 /// The thread.
@@ -99,9 +101,10 @@ impl Source {
         }
     }
 
-    pub fn into_watch(self) -> Option<Watch> {
+    /// `steps` are of no engine of the stack.
+    pub fn into_watch(self, steps: Arc<steps::Keys>) -> Option<Watch> {
         match self {
-            Source::Ring(keeper, ring) => Some(Watch { keeper, ring }),
+            Source::Ring(keeper, ring) => Some(Watch { keeper, ring, steps }),
             Source::Shared(_) | Source::Memory => None,
         }
     }
@@ -154,7 +157,7 @@ impl Watch {
             return Ok(());
         }
         let ring = self.keeper.open().map_err(|fault| fault.to_string())?;
-        rekey(engines, &ring).map_err(|fault| fault.to_string())?;
+        rekey(engines, &self.steps, &ring).map_err(|fault| fault.to_string())?;
         let before = std::mem::replace(&mut self.ring, Arc::new(ring));
         engines.vault.rekey(self.keeper.kms(self.ring.clone()));
         tell(engines, &before.marks(), &self.ring.marks());
@@ -163,10 +166,12 @@ impl Watch {
 }
 
 /// Every engine goes on with the secrets of this keyring, or, if one of them cannot be made, none.
-fn rekey(engines: &Engines, ring: &Keyring) -> Result<(), RingFault> {
+fn rekey(engines: &Engines, steps: &steps::Keys, ring: &Keyring) -> Result<(), RingFault> {
     let (digests, tokens) = (ring.secrets(Purpose::Digests)?, ring.secrets(Purpose::Tokens)?);
     let (replays, approvals) = (ring.secrets(Purpose::Replays)?, ring.secrets(Purpose::Approvals)?);
+    let of_steps = ring.secrets(Purpose::Steps)?;
     engines.keys.rekey(digests);
+    steps.rekey(of_steps);
     engines.client_sessions.rekey(&tokens);
     engines.states.rekey(&tokens);
     engines.tasks.rekey(&tokens);

@@ -213,6 +213,7 @@ impl Writer {
         object.text(key!("revision"), facts.policy_revision.as_deref());
         object.text(key!("risk"), facts.risk.map(|risk| risk.as_str()));
         object.texts(key!("rules"), facts.rules.iter().map(|rule| &**rule));
+        object.uuid(key!("runId"), facts.run_id);
         let seq_at = object.mark();
         object.text(key!("serverKey"), facts.server_key.as_deref());
         if let Some((decision, reason)) = facts.shadow {

@@ -21,6 +21,7 @@ pub mod pins;
 pub mod policy;
 pub mod remote;
 mod serve;
+pub mod steps;
 pub mod tell;
 
 use std::{path::PathBuf, process::ExitCode};
@@ -64,6 +65,8 @@ enum Command {
     Pins(pins::Pins),
     /// Lists, shows and decides on calls that wait for somebody's yes, at a running gateway
     Approvals(approvals::Approvals),
+    /// Compiles and runs declarative steps, at a running gateway
+    Steps(steps::Steps),
     /// Writes a commented starting point that passes `check`
     Init {
         /// The folder to write into; existing files are never overwritten
@@ -121,6 +124,7 @@ pub fn main() -> ExitCode {
         Command::Policy(policy) => policy.run(),
         Command::Pins(pins) => tell::run(|out| pins::run(&pins, out)),
         Command::Approvals(approvals) => tell::run(|out| approvals::run(&approvals, out)),
+        Command::Steps(steps) => tell::run(|out| steps::run(&steps, out)),
         Command::Init { folder } => {
             match init::run(&init::Args { folder }, &mut std::io::stdout().lock()) {
                 Ok(()) => ExitCode::SUCCESS,

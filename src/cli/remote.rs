@@ -131,7 +131,12 @@ impl Gateway {
 
     /// The same, with a JSON body.
     pub fn post(&self, path: &str, body: &serde_json::Value) -> Result<Bytes, CommandError> {
-        self.ask(Method::POST, path, Some(body.to_string().into()))
+        self.post_json(path, body.to_string().into())
+    }
+
+    /// The same, with a body that is JSON already.
+    pub fn post_json(&self, path: &str, body: Bytes) -> Result<Bytes, CommandError> {
+        self.ask(Method::POST, path, Some(body))
     }
 
     fn ask(&self, method: Method, path: &str, body: Option<Bytes>) -> Result<Bytes, CommandError> {
@@ -238,6 +243,8 @@ struct Refusal {
     code: String,
     message: String,
     trace: Option<String>,
+    /// Where there are several: each with its place.
+    faults: Vec<String>,
 }
 
 impl Refusal {
@@ -247,7 +254,17 @@ impl Refusal {
         let error = told.get("error")?;
         let object = error.get("data").filter(|data| data.is_object()).unwrap_or(error);
         let text = |name: &str| Some(escape(object.get(name)?.as_str()?));
-        Some(Self { code: text("code")?, message: text("message")?, trace: text("traceId") })
+        let faults = object.get("faults").and_then(serde_json::Value::as_array);
+        let fault = |fault: &serde_json::Value| {
+            let text = |name: &str| Some(escape(fault.get(name)?.as_str()?));
+            Some(format!("{}: {}", text("pointer")?, text("message")?))
+        };
+        Some(Self {
+            code: text("code")?,
+            message: text("message")?,
+            trace: text("traceId"),
+            faults: faults.into_iter().flatten().filter_map(fault).collect(),
+        })
     }
 }
 
@@ -257,7 +274,8 @@ impl std::fmt::Display for Refusal {
         if let Some(trace) = &self.trace {
             write!(f, ", trace {trace}")?;
         }
-        f.write_str(")")
+        f.write_str(")")?;
+        self.faults.iter().try_for_each(|fault| write!(f, "\n  {fault}"))
     }
 }
 

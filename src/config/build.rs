@@ -8,10 +8,12 @@ use std::{
 };
 
 use super::{
-    Audit, Config, Drain, Edge, Errors, Idempotency, Lists, Questions, Sessions, Streams,
+    Audit, Config, Drain, Edge, Errors, Idempotency, Lists, Questions, Sessions, Steps, Streams,
     Telemetry, Tls, ToolsCallErrors, Trace, TraceTrust, admin, approvals, callers, credentials,
     egress, issuers, keyring,
-    raw::{RawConfig, RawEdge, RawIdempotency, RawLists, RawQuestions, RawStreams, RawTls},
+    raw::{
+        RawConfig, RawEdge, RawIdempotency, RawLists, RawQuestions, RawSteps, RawStreams, RawTls,
+    },
     secret::Vault,
     servers, store, upstreams,
 };
@@ -84,6 +86,7 @@ pub(super) fn build(raw: RawConfig, folder: &Path, env: Env<'_>, faults: &mut Fa
         store: store::build(raw.store, vault, faults),
         approvals: approvals::build(raw.approvals, vault, faults),
         egress: egress::build(raw.egress, faults),
+        steps: build_steps(raw.steps, faults),
         keyring: keyring::build(raw.keyring, folder, true, faults),
         credentials: credentials::limits(raw.credentials, faults),
         servers: servers::build(raw.servers, faults),
@@ -187,6 +190,17 @@ fn build_lists(raw: RawLists, faults: &mut Faults) -> Lists {
     Lists {
         page_size: within(raw.page_size, 1_000, 1..=100_000, faults),
         wait: within(raw.wait, 20 * SECOND, Duration::ZERO..=MAX_WAIT, faults),
+    }
+}
+
+fn build_steps(raw: RawSteps, faults: &mut Faults) -> Steps {
+    Steps {
+        max_steps: within(raw.max_steps, 100, 1..=10_000, faults),
+        limits: crate::steps::Limits {
+            max_time: within(raw.max_time, 300 * SECOND, SECOND..=MAX_WAIT, faults),
+            max_variables: usize::try_from(size(raw.max_variables, 4 << 20, faults))
+                .unwrap_or(usize::MAX),
+        },
     }
 }
 

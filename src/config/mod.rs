@@ -90,6 +90,7 @@ pub struct Config {
     pub approvals: Approvals,
     /// What may be dialled beside what this file names.
     pub egress: EgressConfig,
+    pub steps: Steps,
     /// `None`: keys live in memory.
     pub keyring: Option<Keyring>,
     /// What of sealed credentials is kept in memory.
@@ -417,6 +418,15 @@ pub struct Approvals {
     /// Requests that wait at once, and those of one requester.
     pub max_waiting: usize,
     pub max_waiting_each: usize,
+}
+
+/// Bounds of declarative steps.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Steps {
+    /// Of one list.
+    pub max_steps: usize,
+    /// Of one run.
+    pub limits: crate::steps::Limits,
 }
 
 /// What servers ask clients in the middle of a call.

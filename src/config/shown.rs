@@ -86,6 +86,11 @@ impl Config {
                 "ports": texts(&mut self.egress.ports.0.iter().map(ToString::to_string)),
                 "resolve": time(self.egress.resolve),
             },
+            "steps": {
+                "max_time": time(self.steps.limits.max_time),
+                "max_steps": self.steps.max_steps,
+                "max_variables": self.steps.limits.max_variables,
+            },
         })
     }
 }

@@ -272,6 +272,8 @@ pub struct Facts {
     pub server_key: Option<Arc<str>>,
     /// UUIDv7 of the call (`toolCallId`).
     pub call_id: Option<u128>,
+    /// UUID of the run of steps that the call is one of.
+    pub run_id: Option<u128>,
     pub risk: Option<Risk>,
     pub decision: Option<DecisionKind>,
     pub reason: Option<&'static str>,
@@ -411,6 +413,7 @@ impl Exchange {
             trace: TraceContext { span_id: ids::span_id(), ..facts.trace.clone() },
             http: facts.http,
             source: facts.source,
+            run_id: facts.run_id,
             tenant: facts.tenant.clone(),
             caller: facts.caller.clone(),
             employee: facts.employee.clone(),

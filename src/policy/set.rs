@@ -13,7 +13,7 @@ use foldhash::fast::RandomState;
 use smallvec::SmallVec;
 
 use super::{
-    ItemIndex, ItemPolicy, Rule, Subject,
+    Effect, ItemIndex, ItemPolicy, Rule, Subject,
     bound::Bound,
     compile::Compiled,
     scope::ScopeRules,
@@ -99,6 +99,22 @@ impl Set {
     /// The roles that the claims of a token, a JSON object, give an employee of a tenant.
     pub fn roles_from_claims(&self, tenant: &TenantId, claims: json::Value<'_>) -> Roles {
         self.bound.policies.roles_of(tenant).given_by(claims)
+    }
+
+    /// Whether the rules may let somebody of a tenant use an item, whoever he is and whatever the
+    /// arguments. What stops everybody counts, what stops some does not.
+    pub fn is_open_to_somebody(&self, tenant: &TenantId, item: ItemIndex) -> bool {
+        let index = item.get();
+        let rules = || self.scopes_of(tenant).flat_map(|scope| scope.rules.iter());
+        let about = |rule: &Arc<Rule>| self.bound.selected_by(rule).contains(index);
+        let for_all = |rule: &Arc<Rule>| {
+            rule.roles.is_none() && rule.callers.is_none() && rule.when.is_empty()
+        };
+        let of = |effect: Effect| rules().filter(move |rule| rule.effect == effect);
+        index < self.bound.items.len()
+            && self.bound.classified.contains(index)
+            && of(Effect::Allow).any(about)
+            && !of(Effect::Deny).filter(|rule| for_all(rule)).any(about)
     }
 
     pub fn revision(&self) -> &Arc<str> {

@@ -120,6 +120,11 @@ where
     }
 }
 
+/// The object of an error that is told inside a good answer.
+pub fn object(error: &Error, trace_id: &str) -> Vec<u8> {
+    fault::object(error, trace_id)
+}
+
 fn respond(
     error: &Error,
     facts: &mut Facts,

@@ -7,7 +7,10 @@ use super::{
     Binding, Call, FailurePolicy, Fault, FaultKind, Input, MCP_CALL, Other, Path, Step,
     path::escaped,
 };
-use crate::json::{Kind, Value};
+use crate::{
+    json::{Kind, Value},
+    model::server_key::is_server_key,
+};
 
 /// The longest name of a tool, of an input or of a page's field, in characters.
 const MAX_NAME: usize = 256;
@@ -349,16 +352,4 @@ fn is_field(field: &str) -> bool {
     (1..=MAX_NAME).contains(&field.len())
         && !field.contains('.')
         && !field.chars().any(char::is_control)
-}
-
-/// `mcp_` + slug + `_` + 8 hexadecimal digits.
-fn is_server_key(text: &str) -> bool {
-    let inside = text.strip_prefix("mcp_").and_then(|rest| rest.rsplit_once('_'));
-    inside.is_some_and(|(slug, digits)| {
-        let plain = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-';
-        (1..=20).contains(&slug.len())
-            && slug.bytes().all(plain)
-            && digits.len() == 8
-            && digits.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'))
-    })
 }

@@ -56,6 +56,7 @@ mod sse_framing;
 mod stdio;
 mod stdio_carrier;
 mod stdio_server;
+mod steps;
 mod stream_lifecycle;
 mod support;
 mod tasks;

@@ -66,6 +66,7 @@ pub struct RawConfig {
     pub store: Option<RawStore>,
     pub approvals: RawApprovals,
     pub egress: RawEgress,
+    pub steps: RawSteps,
     pub keyring: Option<RawKeyring>,
     pub credentials: Option<RawCredentials>,
     pub servers: RawServers,
@@ -141,6 +142,13 @@ pub struct RawQuestions {
 pub struct RawLists {
     pub page_size: Option<Spanned<usize>>,
     pub wait: Option<Spanned<Duration>>,
+}
+
+#[derive(Debug, Default)]
+pub struct RawSteps {
+    pub max_time: Option<Spanned<Duration>>,
+    pub max_steps: Option<Spanned<usize>>,
+    pub max_variables: Option<Spanned<ByteSize>>,
 }
 
 /// Where a secret is.
@@ -237,6 +245,7 @@ impl RawConfig {
             store: map.optional("store", faults),
             approvals: approvals::read(&mut map, faults),
             egress: egress::read(&mut map, faults),
+            steps: read_steps(&mut map, faults),
             keyring: map.optional("keyring", faults),
             credentials: map.optional("credentials", faults),
             servers: servers::read(&mut map, faults),
@@ -359,6 +368,17 @@ fn read_lists(map: &mut MapReader<'_>, faults: &mut Faults) -> RawLists {
         Some(RawLists {
             page_size: map.optional("page_size", faults),
             wait: map.optional("wait", faults),
+        })
+    })
+    .unwrap_or_default()
+}
+
+fn read_steps(map: &mut MapReader<'_>, faults: &mut Faults) -> RawSteps {
+    part(map, "steps", faults, |map, faults| {
+        Some(RawSteps {
+            max_time: map.optional("max_time", faults),
+            max_steps: map.optional("max_steps", faults),
+            max_variables: map.optional("max_variables", faults),
         })
     })
     .unwrap_or_default()

@@ -198,7 +198,8 @@ async fn one_step_runs_alone_and_its_key_is_the_same_whenever_it_does() {
     let alone = Run { only: Some(2), ..run(&steps, "{}", r#"{"a":5}"#) };
     let outcome = alone.go(&mut answers).await;
     assert_eq!(states(&outcome), ["ok"]);
-    let [first, second, again] = &answers.asked[..] else { panic!("{:?}", answers.asked) };
+    let asked = answers.asked.clone();
+    let [first, second, again] = &asked[..] else { panic!("{asked:?}") };
     assert_eq!((again.0, &*again.1), (2, r#"{"x":5}"#));
     assert_eq!(second.3, again.3);
     assert_ne!(first.3, second.3);
