@@ -11,6 +11,7 @@ mod invoke;
 mod servers;
 #[cfg(test)]
 mod tests;
+mod tools;
 
 use std::{sync::Arc, time::Duration};
 
@@ -52,6 +53,7 @@ enum Target {
     Approvals(approvals::Target),
     Invoke,
     Servers(servers::Target),
+    Tools,
 }
 
 /// A path, with `{id}` in the place of one segment, and what a method does there.
@@ -134,6 +136,7 @@ const ENTRIES: &[Entry] = &[
         method: Method::DELETE,
         target: Target::Servers(servers::Target::Change(servers::Change::Unshare)),
     },
+    Entry { template: "/v1/tools", method: Method::GET, target: Target::Tools },
 ];
 
 /// How long whoever meets an audit log that fails is asked to wait.
@@ -193,6 +196,7 @@ impl Resources {
             http.route = place.template;
         }
         let target = place.target.map_err(|methods| not_allowed(&methods))?;
+        calls::note_source(request)?;
         match target {
             Target::Approvals(target) => {
                 let person = self.person(&request.caller, "a person decides, not a program")?;
@@ -204,6 +208,7 @@ impl Resources {
                 let person = self.person(&request.caller, why)?;
                 self.servers.answer(target, place.id, person, request).await
             }
+            Target::Tools => tools::tools(&self.tools, request, calls).await,
         }
     }
 

@@ -10,6 +10,7 @@
 )]
 
 pub mod approvals;
+pub mod call;
 pub mod catalog;
 pub mod check;
 mod demo;
@@ -62,6 +63,8 @@ enum Command {
     Policy(policy::Policy),
     /// Lists definitions of tools and approves them, at a running gateway
     Pins(pins::Pins),
+    /// Calls one tool, at a running gateway
+    Call(call::Call),
     /// Lists, shows and decides on calls that wait for somebody's yes, at a running gateway
     Approvals(approvals::Approvals),
     /// Writes a commented starting point that passes `check`
@@ -120,6 +123,7 @@ pub fn main() -> ExitCode {
         Command::Keys(keys) => keys.run(),
         Command::Policy(policy) => policy.run(),
         Command::Pins(pins) => tell::run(|out| pins::run(&pins, out)),
+        Command::Call(call) => tell::run(|out| call::run(&call, out)),
         Command::Approvals(approvals) => tell::run(|out| approvals::run(&approvals, out)),
         Command::Init { folder } => {
             match init::run(&init::Args { folder }, &mut std::io::stdout().lock()) {
