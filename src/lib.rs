@@ -14,6 +14,7 @@ pub mod yaml;
 pub mod dialect;
 
 // The engines: what the layers decide with.
+pub mod adapt;
 pub mod approval;
 pub mod audit;
 pub mod credential;

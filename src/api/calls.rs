@@ -13,10 +13,11 @@ use tower::ServiceExt;
 
 use super::input::shown;
 use crate::{
+    adapt::{is_rewritten, runtime_name},
     body::Body,
     clock::Clock,
     error::{Code, Error, Form},
-    mcp::{Method, header},
+    mcp::{Family, Method, header},
     model::{
         call::{Call, Client, Meta, Request, Surface, ToolCall},
         call_source::CallSource,
@@ -179,6 +180,47 @@ impl ToolCalls {
         Ok(Answer { headers, body })
     }
 
+    /// One page of the tools that `/mcp` lists for the caller: what `tools/list` answers there.
+    pub async fn list(
+        &self,
+        calls: Calls,
+        request: &ApiRequest,
+        cursor: Option<Box<str>>,
+    ) -> Result<(ReplyHeaders, Bytes), Error> {
+        let exchange = &request.exchange;
+        exchange.facts().method = Some(Method::ListTools);
+        let _active = self.telemetry.metrics().enter(Method::ListTools);
+        let call = Call {
+            exchange: exchange.clone(),
+            caller: request.caller.clone(),
+            dialect: NorthDialect::McpLite,
+            surface: Surface::Aggregate,
+            request: Request::List { family: Family::Tools, cursor },
+            client: Client::default(),
+            meta: Meta::default(),
+            idempotency_key: None,
+            headers: request.parts.headers.clone(),
+        };
+        let reply = calls.oneshot(call).await?;
+        let (headers, body) = whole(reply, exchange).await?;
+        Ok((headers, body.raw))
+    }
+
+    /// The name on `/mcp` of a tool that a runtime calls. Only what the caller sees is found
+    /// under another name: of what is hidden he is told nothing.
+    pub fn named(&self, caller: &Caller, name: &str) -> Box<str> {
+        let found = || {
+            let world = self.worlds.current();
+            let view = world.view_by_now(caller)?;
+            let mut seen = world
+                .catalog
+                .on(&Surface::Aggregate)
+                .filter(|tool| view.visible().contains(tool.index));
+            seen.find(|tool| runtime_name(&tool.alias) == name).map(|tool| (&*tool.alias).into())
+        };
+        is_rewritten(name).then(found).flatten().unwrap_or_else(|| name.into())
+    }
+
     /// The path on which the caller would find the tool.
     async fn surface(
         &self,
@@ -281,8 +323,23 @@ impl Answer {
     }
 }
 
-/// Where a request says that its calls come from, if its caller may say so. What it says is in
-/// the request's record, and in those of its calls.
+/// Notes where any request says that it comes from, which its caller has to be allowed to say.
+/// One that says nothing counts as an agent's.
+///
+/// # Errors
+/// `permission_denied` where the caller's `call_sources` do not list it.
+pub(super) fn note_source(request: &ApiRequest) -> Result<(), Error> {
+    match said(request)? {
+        Some(_) => source(request, CallSource::Agent).map(|_| ()),
+        None => {
+            request.exchange.facts().source = Some(CallSource::Agent);
+            Ok(())
+        }
+    }
+}
+
+/// Where a request says that its calls come from, if its caller may say so; what it says is in
+/// the request's record, and in those of its calls. Whoever makes calls asks here first.
 ///
 /// # Errors
 /// `permission_denied` where the caller's `call_sources` do not list it.

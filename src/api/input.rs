@@ -27,12 +27,7 @@ impl Input {
         if body.is_empty() {
             return Ok(Self(None));
         }
-        is_json(headers)?;
-        let doc = Doc::parse(body, &LIMITS)
-            .map_err(|fault| wrong(format!("the body is not JSON: {fault}")))?;
-        if doc.root().kind() != Kind::Object {
-            return Err(wrong("the body must be a JSON object".to_owned()));
-        }
+        let doc = document(headers, body)?;
         for (key, _) in doc.root().members() {
             if !known.iter().any(|name| key.is(name)) {
                 let name = key.unescaped();
@@ -112,6 +107,17 @@ pub(super) fn is_json(headers: &HeaderMap) -> Result<(), Error> {
     }
     let message = "the body's Content-Type must be application/json";
     Err(Error::http(Code::InvalidArgs, 415, message))
+}
+
+/// A body that is one JSON object, whatever its members.
+pub(super) fn document(headers: &HeaderMap, body: Bytes) -> Result<Doc, Error> {
+    is_json(headers)?;
+    let doc = Doc::parse(body, &LIMITS)
+        .map_err(|fault| wrong(format!("the body is not JSON: {fault}")))?;
+    if doc.root().kind() != Kind::Object {
+        return Err(wrong("the body must be a JSON object".to_owned()));
+    }
+    Ok(doc)
 }
 
 /// The parameters of a query, each at most once and among these.

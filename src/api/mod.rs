@@ -12,6 +12,7 @@ mod servers;
 mod steps;
 #[cfg(test)]
 mod tests;
+mod tools;
 
 use std::{sync::Arc, time::Duration};
 
@@ -56,6 +57,7 @@ enum Target {
     Invoke,
     Servers(servers::Target),
     Steps(steps::Target),
+    Tools,
 }
 
 /// A path, with `{id}` in the place of one segment, and what a method does there.
@@ -148,6 +150,7 @@ const ENTRIES: &[Entry] = &[
         method: Method::POST,
         target: Target::Steps(steps::Target::Run),
     },
+    Entry { template: "/v1/tools", method: Method::GET, target: Target::Tools },
 ];
 
 /// How long whoever meets an audit log that fails is asked to wait.
@@ -208,6 +211,7 @@ impl Resources {
             http.route = place.template;
         }
         let target = place.target.map_err(|methods| not_allowed(&methods))?;
+        calls::note_source(request)?;
         match target {
             Target::Approvals(target) => {
                 let person = self.person(&request.caller, "a person decides, not a program")?;
@@ -220,6 +224,7 @@ impl Resources {
                 let person = self.person(&request.caller, why)?;
                 self.servers.answer(target, place.id, person, request).await
             }
+            Target::Tools => tools::tools(&self.tools, request, calls).await,
         }
     }
 

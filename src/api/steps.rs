@@ -233,7 +233,7 @@ fn faulty(faults: &[Fault]) -> Error {
         1 => what,
         more => format!("{more} faults, of which the first is: {what}"),
     };
-    let error = wrong(message).with_faults(list.to_string().into());
+    let error = wrong(message).with_faults(list.to_string());
     match first {
         Some(fault) => error.with_pointer(fault.pointer.clone()),
         None => error,

@@ -10,6 +10,7 @@
 )]
 
 pub mod approvals;
+pub mod call;
 pub mod catalog;
 pub mod check;
 mod demo;
@@ -64,6 +65,8 @@ enum Command {
     Policy(policy::Policy),
     /// Lists definitions of tools and approves them, at a running gateway
     Pins(pins::Pins),
+    /// Calls one tool, at a running gateway
+    Call(call::Call),
     /// Lists, shows and decides on calls that wait for somebody's yes, at a running gateway
     Approvals(approvals::Approvals),
     /// Compiles and runs declarative steps, at a running gateway
@@ -126,6 +129,7 @@ pub fn main() -> ExitCode {
         Command::Keys(keys) => keys.run(),
         Command::Policy(policy) => policy.run(),
         Command::Pins(pins) => tell::run(|out| pins::run(&pins, out)),
+        Command::Call(call) => tell::run(|out| call::run(&call, out)),
         Command::Approvals(approvals) => tell::run(|out| approvals::run(&approvals, out)),
         Command::Steps(steps) => tell::run(|out| steps::run(&steps, out)),
         Command::Servers(servers) => tell::run(|out| servers::run(&servers, out)),

@@ -98,6 +98,13 @@ impl AdminAddress {
 }
 
 impl Gateway {
+    /// The same gateway, told one more thing with each request.
+    #[must_use]
+    pub fn saying(mut self, name: HeaderName, value: HeaderValue) -> Self {
+        self.headers.push((name, value));
+        self
+    }
+
     fn new(
         url: &str,
         headers: Vec<(HeaderName, HeaderValue)>,
@@ -147,7 +154,28 @@ impl Gateway {
         self.ask(Method::DELETE, path, None)
     }
 
+    /// The same with a body that is JSON already, and what is refused as the gateway says it.
+    pub fn post_raw(
+        &self,
+        path: &str,
+        body: impl Into<Bytes>,
+    ) -> Result<Result<Bytes, Refusal>, CommandError> {
+        self.told(Method::POST, path, Some(body.into()))
+    }
+
     fn ask(&self, method: Method, path: &str, body: Option<Bytes>) -> Result<Bytes, CommandError> {
+        self.told(method, path, body)?.map_err(|refusal| match refusal.status >= 500 {
+            true => CommandError::Environment(refusal.to_string()),
+            false => CommandError::Refused(refusal.to_string()),
+        })
+    }
+
+    fn told(
+        &self,
+        method: Method,
+        path: &str,
+        body: Option<Bytes>,
+    ) -> Result<Result<Bytes, Refusal>, CommandError> {
         let environment = |what: String| CommandError::Environment(what);
         let text = format!("{}{path}", self.base.as_str().trim_end_matches('/'));
         let endpoint =
@@ -178,7 +206,7 @@ impl Gateway {
         mut upstreams: Upstreams,
         method: Method,
         body: Option<Bytes>,
-    ) -> Result<Bytes, CommandError> {
+    ) -> Result<Result<Bytes, Refusal>, CommandError> {
         let mut request = Request::new(body.map_or(Body::Empty, Body::from));
         let headers = request.headers_mut();
         headers.insert(header::ACCEPT, HeaderValue::from_static("application/json"));
@@ -200,14 +228,11 @@ impl Gateway {
             .await
             .map_err(|_| self.no_answer("answered too much, or broke off"))?;
         if status.is_success() && is_json {
-            return Ok(body);
+            return Ok(Ok(body));
         }
-        let said = if is_json { Refusal::read(&body) } else { None };
+        let said = if is_json { Refusal::read(&body, status.as_u16()) } else { None };
         match said {
-            Some(refusal) if status.is_server_error() => {
-                Err(CommandError::Environment(refusal.to_string()))
-            }
-            Some(refusal) => Err(CommandError::Refused(refusal.to_string())),
+            Some(refusal) => Ok(Err(refusal)),
             None => Err(self.no_answer(&format!(
                 "answered {status}, and not as a gateway does: does --url (or {}) lead to one?",
                 self.variable
@@ -246,17 +271,24 @@ impl Gateway {
     }
 }
 
-/// What a gateway says where it refuses.
-struct Refusal {
-    code: String,
+/// What a gateway says where it refuses; nothing in it steers a terminal.
+#[derive(Debug)]
+pub struct Refusal {
+    /// The HTTP status.
+    pub status: u16,
+    pub code: String,
     message: String,
     trace: Option<String>,
     /// Where there are several: each with its place.
     faults: Vec<String>,
+    /// Of the request for approval that the call waits for.
+    pub approval: Option<String>,
+    /// When the same may be asked again.
+    pub retry_after_ms: Option<u64>,
 }
 
 impl Refusal {
-    fn read(body: &[u8]) -> Option<Self> {
+    fn read(body: &[u8], status: u16) -> Option<Self> {
         let told: serde_json::Value = serde_json::from_slice(body).ok()?;
         // Before it looks at the path, a gateway answers as MCP has it.
         let error = told.get("error")?;
@@ -268,10 +300,13 @@ impl Refusal {
             Some(format!("{}: {}", text("pointer")?, text("message")?))
         };
         Some(Self {
+            status,
+            faults: faults.into_iter().flatten().filter_map(fault).collect(),
             code: text("code")?,
             message: text("message")?,
             trace: text("traceId"),
-            faults: faults.into_iter().flatten().filter_map(fault).collect(),
+            approval: text("approvalId"),
+            retry_after_ms: object.get("retryAfterMs").and_then(serde_json::Value::as_u64),
         })
     }
 }
@@ -337,11 +372,11 @@ mod tests {
                 r#"{{"jsonrpc":"2.0","error":{{"code":-31404,"message":"x","data":{object}}}}}"#
             ),
         ] {
-            let said = Refusal::read(body.as_bytes()).unwrap().to_string();
+            let said = Refusal::read(body.as_bytes(), 404).unwrap().to_string();
             assert_eq!(said, "no \\u{1b}[31msuch (not_found, trace 4bf9)");
         }
         for none in ["", "[]", "{}", r#"{"error":"x"}"#, r#"{"error":{"code":1}}"#] {
-            assert!(Refusal::read(none.as_bytes()).is_none(), "{none}");
+            assert!(Refusal::read(none.as_bytes(), 404).is_none(), "{none}");
         }
     }
 }

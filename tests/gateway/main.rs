@@ -3,6 +3,7 @@
 #![allow(clippy::panic, clippy::unwrap_used, reason = "a test fails by panicking")]
 #![allow(clippy::disallowed_methods, reason = "a test's thread serves nobody else")]
 
+mod adapters;
 mod admin_api;
 mod aggregation;
 mod approval;
@@ -28,6 +29,7 @@ mod http_hop;
 mod id_echo;
 mod idempotency;
 mod idle_streams;
+mod invoke;
 mod isolation;
 mod json_fidelity;
 mod keyring;
