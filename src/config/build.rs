@@ -8,10 +8,10 @@ use std::{
 };
 
 use super::{
-    Audit, Config, Drain, Edge, Errors, Idempotency, Lists, Questions, Sessions, Streams,
+    Audit, Config, Drain, Edge, Errors, Idempotency, Lists, Pins, Questions, Sessions, Streams,
     Telemetry, Tls, ToolsCallErrors, Trace, TraceTrust, admin, approvals, callers, credentials,
     egress, issuers, keyring,
-    raw::{RawConfig, RawEdge, RawIdempotency, RawLists, RawQuestions, RawStreams, RawTls},
+    raw::{RawConfig, RawEdge, RawIdempotency, RawLists, RawPins, RawQuestions, RawStreams, RawTls},
     secret::Vault,
     servers, store, upstreams,
 };
@@ -84,6 +84,7 @@ pub(super) fn build(raw: RawConfig, folder: &Path, env: Env<'_>, faults: &mut Fa
         store: store::build(raw.store, vault, faults),
         approvals: approvals::build(raw.approvals, vault, faults),
         egress: egress::build(raw.egress, faults),
+        pins: pins(raw.pins, faults),
         keyring: keyring::build(raw.keyring, folder, true, faults),
         credentials: credentials::limits(raw.credentials, faults),
         servers: servers::build(raw.servers, faults),
@@ -187,6 +188,15 @@ fn build_lists(raw: RawLists, faults: &mut Faults) -> Lists {
     Lists {
         page_size: within(raw.page_size, 1_000, 1..=100_000, faults),
         wait: within(raw.wait, 20 * SECOND, Duration::ZERO..=MAX_WAIT, faults),
+    }
+}
+
+fn pins(raw: RawPins, faults: &mut Faults) -> Pins {
+    const DAY: Duration = Duration::from_secs(86_400);
+    Pins {
+        versions: within(raw.versions, 20, 1..=10_000, faults),
+        max_tools: within(raw.max_tools, 20_000, 1..=1_000_000, faults),
+        unlisted: within(raw.unlisted, 90 * DAY, 3_600 * SECOND..=3_650 * DAY, faults),
     }
 }
 

@@ -11,6 +11,7 @@ mod egress;
 mod failing;
 mod issuers;
 mod keyring;
+mod pins;
 mod servers;
 mod upstreams;
 
@@ -31,6 +32,7 @@ pub use egress::RawEgress;
 pub use failing::{RawBreaker, RawRetries};
 pub use issuers::{ALGORITHMS, Algorithm, RawIssuer, RawScopes};
 pub use keyring::RawKeyring;
+pub use pins::RawPins;
 pub use servers::RawServers;
 pub use upstreams::{RawHeader, RawHeaderValue, RawProcess, RawUpstream};
 
@@ -66,6 +68,7 @@ pub struct RawConfig {
     pub store: Option<RawStore>,
     pub approvals: RawApprovals,
     pub egress: RawEgress,
+    pub pins: RawPins,
     pub keyring: Option<RawKeyring>,
     pub credentials: Option<RawCredentials>,
     pub servers: RawServers,
@@ -237,6 +240,7 @@ impl RawConfig {
             store: map.optional("store", faults),
             approvals: approvals::read(&mut map, faults),
             egress: egress::read(&mut map, faults),
+            pins: pins::read(&mut map, faults),
             keyring: map.optional("keyring", faults),
             credentials: map.optional("credentials", faults),
             servers: servers::read(&mut map, faults),
