@@ -157,7 +157,7 @@ impl Background {
                 service: lower.clone(),
                 interval,
                 on_change: self.on_change.clone(),
-                pins: self.pins.clone(),
+                pins: Some(self.pins.clone()),
                 closing: self.closing.clone(),
                 caller: None,
             };

@@ -77,9 +77,14 @@ impl Pins {
         // Neighbours by name stand together in the store.
         seen.sort_by(|a, b| a.tool.cmp(&b.tool));
         for chunk in seen.chunks(CHUNK) {
-            let (scope, chunk, now_ms) = (scope.clone(), chunk.to_vec(), self.clock.now_ms());
-            let kept = self.ask(|store, then| store.keep(scope, chunk, bounds, now_ms, then)).await;
+            let (of, news, now_ms) = (scope.clone(), chunk.to_vec(), self.clock.now_ms());
+            let kept = self.ask(|store, then| store.keep(of, news, bounds, now_ms, then)).await;
             let Ok(kept) = kept else {
+                // A disk that is full can still be read.
+                let (of, known) = (scope.clone(), chunk.to_vec());
+                let known = self.ask(|store, then| store.look(of, known, then)).await;
+                let is_away = known.is_err();
+                all.extend(known.unwrap_or_default());
                 if !self.behind.swap(true, Ordering::Relaxed) {
                     tracing::warn!(
                         upstream.name = %upstream,
@@ -87,7 +92,10 @@ impl Pins {
                          can be; what was approved before goes on"
                     );
                 }
-                return all;
+                if is_away {
+                    return all;
+                }
+                continue;
             };
             for kept in kept.iter().filter(|kept| kept.by_first_use) {
                 self.note("first_use", upstream, &kept.tool, Some(kept), None);

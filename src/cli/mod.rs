@@ -60,7 +60,7 @@ enum Command {
     Keys(keys::Keys),
     /// Explains, tests, compares and formats policies, without a gateway
     Policy(policy::Policy),
-    /// Lists definitions of tools and approves them, at a running gateway
+    /// Lists, compares and approves definitions of tools, and goes back to them, at a running gateway
     Pins(pins::Pins),
     /// Lists, shows and decides on calls that wait for somebody's yes, at a running gateway
     Approvals(approvals::Approvals),

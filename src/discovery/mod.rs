@@ -59,7 +59,8 @@ pub struct Watcher<S> {
     /// Between two listings.
     pub interval: Duration,
     pub on_change: OnChange,
-    pub pins: Arc<dyn Pins>,
+    /// `None`: what is seen first is what is approved first.
+    pub pins: Option<Arc<dyn Pins>>,
     /// Takes the exchanges of the gateway's own requests.
     pub closing: Arc<dyn Closing>,
     /// For whom it is asked, with what opens it for him; `None`: for nobody in particular.
@@ -120,6 +121,16 @@ where
     /// Looks once.
     ///
     /// # Errors
+    /// Takes over a listing of tools, once what is new in it is kept.
+    async fn listed(&self, definitions: Vec<Arc<Definition>>) -> Change {
+        let name = &self.upstream.name;
+        let Some(pins) = &self.pins else { return self.registry.listed(name, definitions) };
+        let kept = pins.settle(name, &definitions).await;
+        let change = self.registry.listed_kept(name, definitions, &kept);
+        pins.changed(name, &change);
+        change
+    }
+
     /// Nothing of the server could be listed.
     pub async fn once(&self) -> Result<(), Error> {
         self.look(&mut Told::default()).await
@@ -163,6 +174,10 @@ where
     async fn list(&self, told: &mut Told) -> Option<Error> {
         let (name, served) = (&self.upstream.name, self.upstream.served());
         let mut changed = self.registry.declared(name, served, self.upstream.instructions());
+        if !served.contains(Family::Tools.capability()) {
+            // What it had is gone, as from a listing without it.
+            changed |= self.listed(Vec::new()).await.changed;
+        }
         let declared = Family::ALL.into_iter().filter(|f| served.contains(f.capability()));
         let tools = told.tools.clone();
         let pages = |family| {
@@ -210,10 +225,7 @@ where
         let change = match listing.elements {
             Elements::Tools(definitions) => {
                 told.tools.clone_from(&definitions);
-                let kept = self.pins.settle(name, &definitions).await;
-                let change = self.registry.listed_kept(name, definitions, &kept);
-                self.pins.changed(name, &change);
-                change
+                self.listed(definitions).await
             }
             Elements::Others(entries) => {
                 let changed = self.registry.listed_items(name, family, entries);

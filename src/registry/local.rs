@@ -8,7 +8,8 @@ use std::{
 use parking_lot::Mutex;
 
 use super::store::{
-    Approved, Bounds, History, How, Kept, PinStore, SOME, Scope, Seen, Then, Version, Which, Wish,
+    Approved, Bounds, Digests, History, How, Kept, PinStore, SOME, Scope, Seen, Then, Version,
+    Which, Wish,
 };
 
 /// A store without a disk.
@@ -129,7 +130,27 @@ impl PinStore for Local {
         then(Ok(kept));
     }
 
-    fn still(&self, scope: Scope, tools: Vec<(Arc<str>, [u8; 32])>, at_ms: u64, then: Then<()>) {
+    fn look(&self, scope: Scope, seen: Vec<Seen>, then: Then<Vec<Kept>>) {
+        let all = self.0.lock();
+        let known = seen.into_iter().filter_map(|seen| {
+            let history = all.tools.get(&(scope.clone(), seen.tool.clone()))?;
+            let known = history.find(Which::Digest(seen.digest))?;
+            Some(Kept {
+                tool: seen.tool,
+                digest: seen.digest,
+                version: Some(known.version),
+                is_new: false,
+                first_ms: known.first_ms,
+                approved: history.approved().cloned(),
+                by_first_use: false,
+            })
+        });
+        let known = known.collect();
+        drop(all);
+        then(Ok(known));
+    }
+
+    fn still(&self, scope: Scope, tools: Digests, at_ms: u64, then: Then<()>) {
         let mut all = self.0.lock();
         for (tool, digest) in tools {
             let Some(history) = all.tools.get_mut(&(scope.clone(), tool)) else { continue };

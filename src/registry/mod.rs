@@ -104,9 +104,6 @@ impl Registry {
                     changed |= known.empty(family);
                 }
             }
-            if !served.contains(Family::Tools.capability()) {
-                server.pins.clear();
-            }
             changed
         })
     }

@@ -11,7 +11,7 @@ use super::{
     definition::Definition,
     drift,
     pin::{Care, Held, Pin},
-    store::{Approved, How, Kept, Scope, Seen, StoreFault, Which},
+    store::{Approved, Digests, How, Kept, Scope, Seen, StoreFault, Which},
 };
 use crate::{
     mcp::Family,
@@ -193,7 +193,7 @@ impl Registry {
     }
 
     /// Every upstream's tools with what is listed of them.
-    pub fn listed_now(&self) -> Vec<(Scope, Vec<(Arc<str>, [u8; 32])>)> {
+    pub fn listed_now(&self) -> Vec<(Scope, Digests)> {
         let listed = |server: &Server| {
             let pins = server.pins.iter().map(|(tool, pin)| (tool.clone(), pin.seen.digest));
             (Scope::upstream(&server.known.name), pins.collect())

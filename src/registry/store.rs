@@ -133,6 +133,9 @@ pub struct History {
     pub approvals: Vec<Approved>,
 }
 
+/// Digests of definitions, by the names of their tools.
+pub type Digests = Vec<(Arc<str>, [u8; 32])>;
+
 /// Where definitions and their approvals are kept.
 ///
 /// Of two processes that see different first definitions of a tool at the same time, the one
@@ -148,8 +151,12 @@ pub trait PinStore: Send + Sync + 'static {
         then: Then<Vec<Kept>>,
     );
 
+    /// What is kept already of these, for whoever cannot have them kept now: what nobody has seen
+    /// is left out. Nothing is written.
+    fn look(&self, scope: Scope, seen: Vec<Seen>, then: Then<Vec<Kept>>);
+
     /// Notes that these definitions are still listed.
-    fn still(&self, scope: Scope, tools: Vec<(Arc<str>, [u8; 32])>, at_ms: u64, then: Then<()>);
+    fn still(&self, scope: Scope, tools: Digests, at_ms: u64, then: Then<()>);
 
     /// Approves a definition that is kept; `None` where there is no such one.
     fn approve(&self, wish: Wish, then: Then<Option<Approved>>);

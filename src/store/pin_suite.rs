@@ -91,6 +91,11 @@ pub async fn every_definition_is_kept_with_a_number(place: Place) {
     let again = open.keep_one(seen("a", 1), 30).await;
     assert_eq!((again.version, again.is_new, again.first_ms), (Some(1), false, 10));
     assert_eq!(open.versions("a").await, ["1:10-30", "2:20-20"]);
+    // Whoever only looks finds what is there, and leaves it so.
+    let looked = vec![seen("a", 2), seen("a", 3), seen("z", 1)];
+    let looked = open.ask(|pins, then| pins.look(scope("crm"), looked, then)).await;
+    assert_eq!(looked, [Kept { is_new: false, ..second }]);
+    assert_eq!(open.versions("a").await.len(), 2);
     // As it came, to the byte.
     let history = open.history("a").await;
     assert_eq!(history.versions[1].definition, "{\"name\":\"a\",\"n\":2.0}");

@@ -10,7 +10,8 @@ use std::sync::Arc;
 pub(super) use self::sql::PinSql;
 use super::{Fault, Handle, lane::Backend};
 use crate::registry::store::{
-    Approved, Bounds, History, How, Kept, PinStore, Scope, Seen, StoreFault, Then, Version, Wish,
+    Approved, Bounds, Digests, History, How, Kept, PinStore, Scope, Seen, StoreFault, Then,
+    Version, Wish,
 };
 
 /// The place of this work among what shares a transaction, and the lane that does it.
@@ -45,24 +46,47 @@ async fn keep<C: PinSql>(
     bounds: Bounds,
     at_ms: u64,
 ) -> Result<Vec<Kept>, sqlx::Error> {
-    let first = seen.iter().map(|seen| &*seen.tool).min();
-    let Some((first, last)) = first.zip(seen.iter().map(|seen| &*seen.tool).max()) else {
-        return Ok(Vec::new());
-    };
     conn.lock_pins().await?;
-    let mut work = Work {
-        scope,
-        bounds,
-        at_ms,
-        versions: conn.pin_versions_between(scope, first, last).await?,
-        approved: conn.pin_approvals_between(scope, first, last).await?,
-        room: None,
-    };
+    let mut work = Work::on(conn, scope, seen, bounds, at_ms).await?;
     let mut all = Vec::with_capacity(seen.len());
     for seen in seen {
         all.push(work.keep(conn, seen).await?);
     }
     Ok(all)
+}
+
+async fn look<C: PinSql>(
+    conn: &mut C,
+    scope: &Scope,
+    seen: &[Seen],
+) -> Result<Vec<Kept>, sqlx::Error> {
+    let nothing = Bounds { versions: 0, tools: 0 };
+    let work = Work::on(conn, scope, seen, nothing, 0).await?;
+    let mut all = Vec::with_capacity(seen.len());
+    for seen in seen {
+        all.extend(work.look(conn, seen).await?);
+    }
+    Ok(all)
+}
+
+impl<'a> Work<'a> {
+    async fn on<C: PinSql>(
+        conn: &mut C,
+        scope: &'a Scope,
+        seen: &[Seen],
+        bounds: Bounds,
+        at_ms: u64,
+    ) -> Result<Self, sqlx::Error> {
+        let names = || seen.iter().map(|seen| &*seen.tool);
+        let (versions, approved) = match names().min().zip(names().max()) {
+            Some((first, last)) => (
+                conn.pin_versions_between(scope, first, last).await?,
+                conn.pin_approvals_between(scope, first, last).await?,
+            ),
+            None => (Vec::new(), Vec::new()),
+        };
+        Ok(Self { scope, bounds, at_ms, versions, approved, room: None })
+    }
 }
 
 impl Work<'_> {
@@ -99,21 +123,8 @@ impl Work<'_> {
             }
         };
         kept.version = Some(version);
-        let in_force = self.approved.iter().find(|row| *row.tool == *seen.tool).cloned();
-        kept.approved = match in_force {
-            Some(row) => {
-                let same = row.version == version;
-                let text = if same {
-                    None
-                } else {
-                    conn.pin_version(self.scope, &seen.tool, row.version).await?
-                };
-                let (digest, definition) = match text {
-                    Some(other) => (other.digest, other.definition),
-                    None => (seen.digest, seen.definition.clone()),
-                };
-                Some(row.approved(self.scope, digest, definition))
-            }
+        kept.approved = match self.in_force(conn, seen, version).await? {
+            Some(approved) => Some(approved),
             None if seen.first_use => {
                 kept.by_first_use = true;
                 let row = sql::ApprovalRow {
@@ -131,6 +142,45 @@ impl Work<'_> {
             None => None,
         };
         Ok(kept)
+    }
+
+    /// What is approved of a tool whose definition has this number.
+    async fn in_force<C: PinSql>(
+        &self,
+        conn: &mut C,
+        seen: &Seen,
+        version: u64,
+    ) -> Result<Option<Approved>, sqlx::Error> {
+        let row = self.approved.iter().find(|row| *row.tool == *seen.tool);
+        let Some(row) = row.cloned() else { return Ok(None) };
+        let other = match row.version == version {
+            true => None,
+            false => conn.pin_version(self.scope, &seen.tool, row.version).await?,
+        };
+        let (digest, definition) = match other {
+            Some(other) => (other.digest, other.definition),
+            None => (seen.digest, seen.definition.clone()),
+        };
+        Ok(Some(row.approved(self.scope, digest, definition)))
+    }
+
+    /// What is kept already of one.
+    async fn look<C: PinSql>(
+        &self,
+        conn: &mut C,
+        seen: &Seen,
+    ) -> Result<Option<Kept>, sqlx::Error> {
+        let mut own = self.versions.iter().filter(|row| *row.tool == *seen.tool);
+        let Some(row) = own.find(|row| row.digest == seen.digest) else { return Ok(None) };
+        Ok(Some(Kept {
+            tool: seen.tool.clone(),
+            digest: seen.digest,
+            version: Some(row.version),
+            is_new: false,
+            first_ms: row.first_ms,
+            approved: self.in_force(conn, seen, row.version).await?,
+            by_first_use: false,
+        }))
     }
 
     async fn has_room<C: PinSql>(&mut self, conn: &mut C) -> Result<bool, sqlx::Error> {
@@ -214,7 +264,12 @@ where
         self.submit(&PLACE, work, |result| then(result.map_err(Into::into)));
     }
 
-    fn still(&self, scope: Scope, tools: Vec<(Arc<str>, [u8; 32])>, at_ms: u64, then: Then<()>) {
+    fn look(&self, scope: Scope, seen: Vec<Seen>, then: Then<Vec<Kept>>) {
+        let work = async move |conn: &mut B::Conn| Ok((look(conn, &scope, &seen).await?, false));
+        self.submit(&PLACE, work, |result| then(result.map_err(Into::into)));
+    }
+
+    fn still(&self, scope: Scope, tools: Digests, at_ms: u64, then: Then<()>) {
         let work = async move |conn: &mut B::Conn| {
             conn.lock_pins().await?;
             for (tool, digest) in &tools {
