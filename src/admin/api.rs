@@ -139,7 +139,7 @@ struct Failure {
 }
 
 /// Every route. Whatever is not here is not served.
-static ROUTES: [Route; 14] = [
+static ROUTES: [Route; 17] = [
     config::SHOW,
     policy::SHOW,
     policy::REVISION,
