@@ -11,7 +11,9 @@ use super::{
     Audit, Config, Drain, Edge, Errors, Idempotency, Lists, Pins, Questions, Sessions, Streams,
     Telemetry, Tls, ToolsCallErrors, Trace, TraceTrust, admin, approvals, callers, credentials,
     egress, issuers, keyring,
-    raw::{RawConfig, RawEdge, RawIdempotency, RawLists, RawPins, RawQuestions, RawStreams, RawTls},
+    raw::{
+        RawConfig, RawEdge, RawIdempotency, RawLists, RawPins, RawQuestions, RawStreams, RawTls,
+    },
     secret::Vault,
     servers, store, upstreams,
 };
