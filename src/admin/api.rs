@@ -31,8 +31,9 @@ use crate::{
     clock::Clock,
     credential::VaultFault,
     error::{Code, Next},
+    model::server::UpstreamName,
     policy::Question,
-    registry::{NotApproved, PinChoice},
+    registry::{PinFault, PinPair, PinWish},
 };
 
 /// Everything of it begins with this.
@@ -55,12 +56,16 @@ pub trait Gateway: Send + Sync + 'static {
     fn connections(&self) -> Value;
     /// How every tool's definition stands.
     fn pins(&self) -> Value;
-    /// Approves a definition, durably, in the name of a token.
-    fn approve_pin(
+    /// Every definition of a tool that is kept, and its approvals.
+    fn pin_history(
         &self,
-        choice: PinChoice,
-        by: &str,
-    ) -> BoxFuture<'static, Result<(), NotApproved>>;
+        upstream: UpstreamName,
+        tool: Arc<str>,
+    ) -> BoxFuture<'static, Result<Value, PinFault>>;
+    /// How two definitions of a tool differ.
+    fn pin_diff(&self, pair: PinPair) -> BoxFuture<'static, Result<Value, PinFault>>;
+    /// Approves a definition, durably, in the name of a token; says how the tool stands then.
+    fn approve_pin(&self, wish: PinWish, by: &str) -> BoxFuture<'static, Result<Value, PinFault>>;
     /// What operators have given names to, without the values.
     fn secrets(&self) -> BoxFuture<'static, Result<Value, VaultFault>>;
     /// Keeps a secret, durably; requests use it from then on.
@@ -105,6 +110,7 @@ struct Route {
 }
 
 /// A parameter of a query.
+#[derive(Clone, Copy)]
 struct Parameter {
     name: &'static str,
     what: &'static str,
@@ -133,7 +139,7 @@ struct Failure {
 }
 
 /// Every route. Whatever is not here is not served.
-static ROUTES: [Route; 14] = [
+static ROUTES: [Route; 17] = [
     config::SHOW,
     policy::SHOW,
     policy::REVISION,
@@ -143,10 +149,13 @@ static ROUTES: [Route; 14] = [
     control::LOG_LEVEL,
     connections::SHOW,
     pins::SHOW,
+    pins::HISTORY,
+    pins::DIFF,
     pins::APPROVE,
     secrets::LIST,
     secrets::PUT,
     secrets::DELETE,
+    pins::ROLLBACK,
     openapi::SHOW,
 ];
 

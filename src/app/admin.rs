@@ -10,12 +10,13 @@ use std::{
 use futures_util::{FutureExt, future::BoxFuture};
 use secrecy::SecretString;
 use serde_json::{Value, json};
-use tokio::sync::{Notify, oneshot};
+use tokio::sync::Notify;
 
 use super::{
     credentials,
     kept::Kept,
     news::{Bell, Freshness},
+    pins::Pins,
     probes,
     world::Governed,
 };
@@ -24,16 +25,12 @@ use crate::{
         Probes,
         api::{Gateway, Role, Token},
     },
-    clock::Clock,
     config::{AdminRole, AdminToken},
     credential::{Vault, VaultFault, Whose},
     edge::{Phase, Shutdown, Stats},
-    model::ids,
+    model::server::UpstreamName,
     policy::Question,
-    registry::{
-        Held, NotApproved, PinChoice, PinState,
-        store::{PinStore, StoreFault},
-    },
+    registry::{PinFault, PinPair, PinWish},
     telemetry::logs,
 };
 
@@ -54,10 +51,8 @@ pub(super) struct Operations {
     pub bell: Arc<Bell>,
     /// Of a drain that is to begin.
     pub drain: Arc<Notify>,
-    /// `None`: what is approved ends with the process.
-    pub pins: Option<Arc<dyn PinStore>>,
+    pub pins: Arc<Pins>,
     pub vault: Arc<Vault>,
-    pub clock: Clock,
 }
 
 /// Tokens as the API has them.
@@ -125,56 +120,26 @@ impl Gateway for Operations {
     }
 
     fn pins(&self) -> Value {
-        let digest = |digest: [u8; 32]| {
-            let digits: [u8; 64] = ids::hex(digest);
-            format!("sha256:{}", String::from_utf8_lossy(&digits))
-        };
-        let told = |pin: PinState| {
-            let held = pin.held.map(|held| match held {
-                Held::New => "new",
-                Held::Changed => "changed",
-            });
-            let mut told = json!({
-                "upstream": pin.upstream.as_str(),
-                "tool": &*pin.tool,
-                "risk": pin.care.risk.as_str(),
-                "seen": digest(pin.seen),
-                "held": held,
-                "approved": pin.approved.map(digest),
-            });
-            if let Some((by, at_ms)) = pin.approval {
-                told["approvedBy"] = (*by).into();
-                told["approvedAtMs"] = at_ms.into();
-            }
-            told
-        };
-        self.governed.pins().into_iter().map(told).collect::<Vec<_>>().into()
+        self.pins.all()
     }
 
-    fn approve_pin(
+    fn pin_history(
         &self,
-        choice: PinChoice,
-        by: &str,
-    ) -> BoxFuture<'static, Result<(), NotApproved>> {
-        let (governed, store) = (self.governed.clone(), self.pins.clone());
-        let (by, now_ms) = (Box::<str>::from(by), self.clock.now_ms());
-        async move {
-            let approved = governed.registry().to_approve(&choice, &by, now_ms);
-            let approved = approved.ok_or(NotApproved::Unknown)?;
-            if let Some(store) = store {
-                let (tell, told) = oneshot::channel();
-                // Whoever asked may be gone; what was written stays.
-                store.approve(approved, Box::new(move |kept| _ = tell.send(kept)));
-                let kept = told.await.unwrap_or(Err(StoreFault::Unclear));
-                kept.map_err(NotApproved::Store)?;
-            }
-            if !governed.registry().approve(&choice, &by, now_ms) {
-                return Err(NotApproved::Unknown);
-            }
-            governed.on_change()();
-            Ok(())
-        }
-        .boxed()
+        upstream: UpstreamName,
+        tool: Arc<str>,
+    ) -> BoxFuture<'static, Result<Value, PinFault>> {
+        let pins = self.pins.clone();
+        async move { pins.history(upstream, tool).await }.boxed()
+    }
+
+    fn pin_diff(&self, pair: PinPair) -> BoxFuture<'static, Result<Value, PinFault>> {
+        let pins = self.pins.clone();
+        async move { pins.diff(pair).await }.boxed()
+    }
+
+    fn approve_pin(&self, wish: PinWish, by: &str) -> BoxFuture<'static, Result<Value, PinFault>> {
+        let (pins, by) = (self.pins.clone(), Box::<str>::from(by));
+        async move { pins.approve(wish, by).await }.boxed()
     }
 
     fn secrets(&self) -> BoxFuture<'static, Result<Value, VaultFault>> {

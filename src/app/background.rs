@@ -10,6 +10,7 @@ use super::{
     jwks::Fetcher,
     keys,
     personal::{Asker, Means, PersonalServers},
+    pins::Pins,
     webhook::Courier,
 };
 use crate::{
@@ -35,6 +36,7 @@ pub(super) struct Background {
     pub transport: Transport,
     pub registry: Arc<Registry>,
     pub on_change: OnChange,
+    pub pins: Arc<Pins>,
     pub closing: Arc<dyn Closing>,
     /// Between two listings, upstream by upstream.
     pub polls: Vec<Duration>,
@@ -155,6 +157,7 @@ impl Background {
                 service: lower.clone(),
                 interval,
                 on_change: self.on_change.clone(),
+                pins: Some(self.pins.clone()),
                 closing: self.closing.clone(),
                 caller: None,
             };
@@ -169,6 +172,7 @@ impl Background {
             tasks.spawn(asker.run(means));
             tasks.spawn(own.follow());
         }
+        tasks.spawn(self.pins.clone().follow());
         for fetcher in self.fetchers {
             tasks.spawn(fetcher.run(terminal.clone(), engines.clock.clone()));
         }

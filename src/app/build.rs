@@ -10,6 +10,7 @@ use super::{
     keys::Source,
     news::Bell,
     personal::{self, PersonalServers},
+    pins::Pins,
     probes, reach, webhook,
     world::Governed,
 };
@@ -34,11 +35,7 @@ use crate::{
     },
     limit::{self, Ledger, LimitFault, LimitSpec},
     policy::Policies,
-    registry::{
-        self, Registry,
-        server::ServerStore,
-        store::{Approved, PinStore},
-    },
+    registry::{self, Registry, server::ServerStore, store::PinStore},
     stack::{
         Engines,
         asked::Asked,
@@ -80,7 +77,7 @@ pub(super) fn app(
         clock.clone(),
         Arc::new(AuditMetrics(metrics.clone())),
     )?);
-    let Kept { replays, approvals, ledger, pins, approved, vault, servers, store } =
+    let Kept { replays, approvals, ledger, pins, last_pin, vault, servers, store } =
         kept(&config, &source, &clock)?;
     let transport = Transport::new(Trust::System);
     let channels = Channels::new(transport.clone());
@@ -88,9 +85,6 @@ pub(super) fn app(
     let upstreams = reach::upstreams(&config, &transport, &egress, &channels, &metrics)?;
     let names = upstreams.iter().map(|upstream| upstream.name.clone());
     let registry = Arc::new(Registry::naming(config.names, names));
-    for tool in registry.restore(approved) {
-        tracing::warn!(tool.name = tool, "What was approved of a tool cannot be read any more");
-    }
     let own_limits = own_limits(&config);
     let governed = Governed::new(registry.clone(), upstreams.clone(), policies, own_limits, ledger);
     let governed = Arc::new(governed.map_err(limits)?);
@@ -236,9 +230,21 @@ pub(super) fn app(
         edge::Tls::load(edge::TlsFiles { certificate: files.cert.clone(), key: files.key.clone() })
     });
     let tls = tls.transpose()?;
+    let pins = Arc::new(Pins {
+        governed: governed.clone(),
+        store: pins,
+        settings: config.pins,
+        server_keys: upstreams.iter().map(|it| (it.name.clone(), it.server_key.clone())).collect(),
+        audit: audit.clone(),
+        metrics: metrics.clone(),
+        clock: clock.clone(),
+        last: last_pin.map(Into::into),
+        behind: false.into(),
+    });
     let background = Background {
         transport: transport.clone(),
         on_change: governed.clone().on_change(),
+        pins: pins.clone(),
         registry,
         closing: closing.clone(),
         polls: config.upstreams.iter().map(|upstream| upstream.poll).collect(),
@@ -267,7 +273,6 @@ pub(super) fn app(
         drain: background.drain.asked.clone(),
         pins,
         vault,
-        clock: clock.clone(),
     };
     let tokens = super::admin::tokens(&config.admin.tokens);
     let admin = Arc::new(AdminState {
@@ -387,9 +392,9 @@ struct Kept {
     approvals: Arc<dyn ApprovalStore>,
     /// Of what is spent.
     ledger: Arc<Ledger>,
-    pins: Option<Arc<dyn PinStore>>,
-    /// Definitions of tools that were approved before.
-    approved: Vec<Approved>,
+    pins: Arc<dyn PinStore>,
+    /// The last approval of a definition; `None`: no other process knows of them.
+    last_pin: Option<u64>,
     vault: Arc<Vault>,
     /// Of employees' own.
     servers: Arc<dyn ServerStore>,
@@ -403,7 +408,8 @@ fn kept(config: &Config, source: &Source, clock: &Clock) -> Result<Kept, StartEr
             let replays = Replays::new(settings, clock.clone());
             let approvals = Arc::new(approval::Local::default());
             let ledger = Ledger::in_process(clock.clone());
-            let (pins, approved) = (None, Vec::new());
+            let pins = Arc::new(registry::Local::default());
+            let last_pin = None;
             let vault = credentials::vault(Arc::new(InProcess::default()), config, source, clock)?;
             let servers = Arc::<registry::server::Local>::default();
             return Ok(Kept {
@@ -411,7 +417,7 @@ fn kept(config: &Config, source: &Source, clock: &Clock) -> Result<Kept, StartEr
                 approvals,
                 ledger,
                 pins,
-                approved,
+                last_pin,
                 vault,
                 servers,
                 store: None,
@@ -429,8 +435,8 @@ fn kept(config: &Config, source: &Source, clock: &Clock) -> Result<Kept, StartEr
         replays,
         approvals: opened.approvals,
         ledger,
-        pins: Some(opened.pins),
-        approved: opened.approved,
+        pins: opened.pins,
+        last_pin: Some(opened.last_pin),
         vault,
         servers: opened.servers,
         store: Some(opened.store),

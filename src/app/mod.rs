@@ -15,6 +15,7 @@ mod limits;
 mod metadata;
 mod news;
 mod personal;
+mod pins;
 mod probes;
 mod reach;
 mod reload;

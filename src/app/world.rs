@@ -14,6 +14,7 @@ use std::{
 };
 
 use parking_lot::Mutex;
+use tokio::sync::Notify;
 
 use super::{
     build::MAX_DEPTH,
@@ -29,7 +30,7 @@ use crate::{
     mcp::Family,
     model::{caller::TenantId, ids, server::UpstreamName},
     policy::{ItemIndex, Named, Pin, Policies, Subject},
-    registry::{Care, Catalog, Held, Item, PinState, Pinning, Registry, Tool, stands_in},
+    registry::{Care, Catalog, Held, Item, Pinning, Registry, Tool, stands_in},
     stack::stage::{Upstreams, World, Worlds},
 };
 
@@ -48,6 +49,8 @@ pub(super) struct Governed {
     /// What the catalog leaves out, which tools are held, where policies do not fit what is listed
     /// and which tools cannot be degraded, as far as it has been told.
     told: Mutex<HashSet<String>>,
+    /// Other policies are in force.
+    pub applied: Notify,
 }
 
 /// All that one reading of the policy files gives.
@@ -89,6 +92,7 @@ impl Governed {
             begun: AtomicU64::new(0),
             placed: Mutex::new(0),
             told: Mutex::default(),
+            applied: Notify::new(),
         })
     }
 
@@ -150,6 +154,7 @@ impl Governed {
         };
         *self.in_force.lock() = next;
         self.rebuild();
+        self.applied.notify_one();
         Ok(())
     }
 
@@ -171,10 +176,10 @@ impl Governed {
         &self.registry
     }
 
-    /// How every tool's definition stands by the policies in force.
-    pub fn pins(&self) -> Vec<PinState> {
-        let policies = self.in_force.lock().policies.clone();
-        self.registry.pins(|upstream, tool| care(&policies, upstream, tool))
+    /// How careful one is with a tool, by the policies in force.
+    pub fn care(&self) -> impl Fn(&UpstreamName, &str) -> Care + use<> {
+        let policies = self.policies();
+        move |upstream, tool| care(&policies, upstream, tool)
     }
 
     /// What is to be called when the catalog has changed.
@@ -183,7 +188,7 @@ impl Governed {
     }
 
     /// Binds the catalog to the rules aside, and swaps the world.
-    fn rebuild(&self) {
+    pub fn rebuild(&self) {
         // Before anything is looked at: what is begun later sees what this one sees, and more.
         let number = self.begun.fetch_add(1, Ordering::SeqCst) + 1;
         let in_force = self.in_force.lock().clone();
@@ -331,7 +336,7 @@ fn care(policies: &Policies, upstream: &UpstreamName, tool: &str) -> Care {
         Pin::Approve => Pinning::Approve,
         Pin::Exactly(digest) => Pinning::Exactly(digest),
     };
-    Care { pinning, risk: policy.risk }
+    Care { pinning, risk: policy.risk, hold: policy.hold }
 }
 
 /// What an operator has to look at before anybody can call it, in words; nothing for a tool that
@@ -343,12 +348,15 @@ fn awaits_approval(policies: &Policies, tool: &Tool) -> Option<String> {
     }
     let why = match held {
         Held::New => "nobody has approved its definition",
+        // It is being kept, or the store says why it cannot be.
+        Held::Unkept => return None,
         Held::Changed => "its definition is not the approved one",
     };
     let digest: [u8; 64] = ids::hex(tool.seen);
     let digest = String::from_utf8_lossy(&digest);
     Some(format!(
-        "`{}` is held: {why}; `pin: \"sha256:{digest}\"` accepts what is listed now",
+        "`{0}` is held: {why}; `hangu pins diff {0}` shows it, `hangu pins approve {0}` or \
+         `pin: \"sha256:{digest}\"` accepts what is listed now",
         tool.qualified
     ))
 }

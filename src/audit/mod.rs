@@ -18,7 +18,7 @@ use std::{cell::RefCell, future::Future, io, path::PathBuf, sync::Arc, time::Dur
 
 pub use self::{
     keys::{Digester, Keys},
-    record::{AdminAction, Event, Record},
+    record::{AdminAction, Event, PinChange, Record},
 };
 use self::{
     queue::{Queue, Request, Settled},
@@ -200,6 +200,15 @@ impl Audit {
         SCRATCH.with_borrow_mut(|line| {
             line.clear();
             let layout = self.writer.action(action, now_ms, line);
+            self.queue.push(line, layout);
+        });
+    }
+
+    /// Notes what became of a tool's definition.
+    pub fn pin_change(&self, change: &PinChange<'_>, now_ms: u64) {
+        SCRATCH.with_borrow_mut(|line| {
+            line.clear();
+            let layout = self.writer.pin_change(change, now_ms, line);
             self.queue.push(line, layout);
         });
     }

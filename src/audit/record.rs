@@ -19,6 +19,7 @@ use crate::{
     model::{
         argument_facts::ArgumentFacts,
         call_source::CallSource,
+        change::ChangeClasses,
         exchange::{ApprovalFact, Facts, KeyedDigest, QuotaUse},
         ids::{self, hex},
     },
@@ -54,6 +55,8 @@ pub enum Event {
     KeyRotation,
     /// An operator did something, or was not let.
     AdminAction,
+    /// A tool's definition is another, or another one is approved.
+    PinChange,
 }
 
 /// A record to be made from what is known of an exchange.
@@ -76,6 +79,22 @@ pub struct AdminAction<'a> {
     /// The HTTP status of the answer.
     pub status: u16,
     pub address: IpAddr,
+}
+
+/// What became of a tool's definition.
+#[derive(Debug, Clone, Copy)]
+pub struct PinChange<'a> {
+    pub what: &'static str,
+    pub upstream: &'a str,
+    pub tool: &'a str,
+    /// The digest of the definition, where there is one.
+    pub pin: Option<[u8; 32]>,
+    /// Its number among the tool's.
+    pub version: Option<u64>,
+    /// Whoever approved it.
+    pub by: Option<&'a str>,
+    /// How it differs from what is approved.
+    pub classes: ChangeClasses,
 }
 
 /// What a gap record tells.
@@ -144,6 +163,7 @@ impl Event {
             Event::ServerChange => "server_change",
             Event::KeyRotation => "key_rotation",
             Event::AdminAction => "admin_action",
+            Event::PinChange => "pin_change",
         }
     }
 }

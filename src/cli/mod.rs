@@ -63,7 +63,7 @@ enum Command {
     Keys(keys::Keys),
     /// Explains, tests, compares and formats policies, without a gateway
     Policy(policy::Policy),
-    /// Lists definitions of tools and approves them, at a running gateway
+    /// Lists, compares and approves definitions of tools, and goes back to them, at a running gateway
     Pins(pins::Pins),
     /// Calls one tool, at a running gateway
     Call(call::Call),

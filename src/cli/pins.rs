@@ -1,14 +1,16 @@
-//! `hangu pins ls|approve`: which definitions of tools are in use at a running gateway, and that
-//! somebody has looked at one.
+//! `hangu pins ls|diff|approve|rollback`: which definitions of tools are in use at a running
+//! gateway, what has changed of them, and that somebody has looked at one or goes back to one.
+
+mod tell;
 
 use std::io::Write;
 
-use clap::Subcommand;
-use serde::Deserialize;
-use serde_json::json;
+use clap::{Subcommand, ValueEnum};
+use serde_json::{Value, json};
+use url::form_urlencoded;
 
 use super::{
-    remote::AdminAddress,
+    remote::{AdminAddress, Gateway},
     tell::{CommandError, Ending},
 };
 use crate::fault::escape;
@@ -16,9 +18,10 @@ use crate::fault::escape;
 /// What to do with definitions.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  \
-    hangu pins ls\n  \
     hangu pins ls --held\n  \
-    hangu pins approve crm/contacts.update sha256:77b1…\n\n\
+    hangu pins diff crm/contacts.update\n  \
+    hangu pins approve crm/contacts.update --version 3\n  \
+    hangu pins rollback crm/contacts.update\n\n\
     The token of the admin listener is read from HANGU_ADMIN_TOKEN.")]
 pub struct Pins {
     #[command(subcommand)]
@@ -27,74 +30,191 @@ pub struct Pins {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Lists tools with the definition that is listed now and the one that was approved
+    /// Lists tools with the definition that is listed now and the one that is approved; of one
+    /// tool, every definition that is kept
     Ls {
+        /// `UPSTREAM/TOOL`, with the server's own name
+        #[arg(value_name = "TOOL")]
+        tool: Option<String>,
         /// Only tools that are held
-        #[arg(long)]
+        #[arg(long, conflicts_with = "tool")]
         held: bool,
-        /// Print what the gateway answers, as JSON
-        #[arg(long)]
-        json: bool,
         #[command(flatten)]
-        at: AdminAddress,
+        asked: Asked,
     },
-    /// Approves the definition of a digest, as `ls` tells it
-    Approve {
+    /// Shows how two definitions of a tool differ, and what of that is published
+    Diff {
         /// `UPSTREAM/TOOL`, with the server's own name
         #[arg(value_name = "TOOL")]
         tool: String,
-        /// `sha256:` and 64 digits
-        #[arg(value_name = "DIGEST")]
-        digest: String,
+        /// A version's number or digest; the approved one unless said
+        #[arg(long, value_name = "VERSION")]
+        from: Option<String>,
+        /// The same; the one that is listed unless said
+        #[arg(long, value_name = "VERSION")]
+        to: Option<String>,
         #[command(flatten)]
-        at: AdminAddress,
+        asked: Asked,
+    },
+    /// Approves a definition of a tool: the one that is listed, unless another is named
+    Approve {
+        #[command(flatten)]
+        choice: Choice,
+        #[command(flatten)]
+        asked: Asked,
+    },
+    /// Goes back to an earlier definition: the one that was approved before, unless another is
+    /// named
+    #[command(after_help = "A tool can be called by a definition that its server lists. Where it \
+        does not list this one, the tool is held until it does; only a `read_low` tool goes on by \
+        it, where policy lets it.")]
+    Rollback {
+        #[command(flatten)]
+        choice: Choice,
+        #[command(flatten)]
+        asked: Asked,
     },
 }
 
-#[derive(Deserialize)]
-struct Answer {
-    pins: Vec<Pin>,
+/// A definition of a tool.
+#[derive(Debug, clap::Args)]
+struct Choice {
+    /// `UPSTREAM/TOOL`, with the server's own name
+    #[arg(value_name = "TOOL")]
+    tool: String,
+    /// The digest, `sha256:` and 64 digits
+    #[arg(value_name = "DIGEST")]
+    digest: Option<String>,
+    /// The number, as `hangu pins ls TOOL` lists it
+    #[arg(long, value_name = "N", conflicts_with_all = ["digest", "sha256"])]
+    version: Option<u64>,
+    /// The digest, with or without `sha256:`
+    #[arg(long, value_name = "DIGEST", conflicts_with = "digest")]
+    sha256: Option<String>,
 }
 
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct Pin {
-    upstream: String,
-    tool: String,
-    seen: String,
-    approved: Option<String>,
-    held: Option<String>,
+/// Whom to ask, and how to tell.
+#[derive(Debug, clap::Args)]
+struct Asked {
+    /// How to tell: for people, or the gateway's own answer
+    #[arg(long, value_enum, default_value_t = Form::Human)]
+    format: Form,
+    #[command(flatten)]
+    at: AdminAddress,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Form {
+    Human,
+    Json,
 }
 
 pub fn run(pins: &Pins, out: &mut dyn Write) -> Result<Ending, CommandError> {
     match &pins.command {
-        Command::Ls { held, json, at } => {
-            let body = at.gateway()?.get("/admin/api/pins")?;
-            if *json {
-                out.write_all(&body)?;
-                writeln!(out)?;
-                return Ok(Ending::Well);
-            }
-            let answer: Answer = serde_json::from_slice(&body).map_err(|error| {
-                CommandError::Environment(format!("the answer is not a gateway's: {error}"))
-            })?;
-            for pin in answer.pins.iter().filter(|pin| pin.held.is_some() || !held) {
-                let state = pin.held.as_deref().unwrap_or("in use");
-                let name = escape(&format!("{}/{}", pin.upstream, pin.tool));
-                writeln!(out, "{state:<8} {name}  listed {}", escape(&pin.seen))?;
-                if let Some(approved) = pin.approved.as_ref().filter(|one| **one != pin.seen) {
-                    writeln!(out, "         approved {}", escape(approved))?;
-                }
-            }
+        Command::Ls { tool: None, held, asked } => {
+            let body = asked.at.gateway()?.get("/admin/api/pins")?;
+            asked.tell(&body, out, |answer, out| tell::all(answer, *held, out))?;
         }
-        Command::Approve { tool, digest, at } => {
-            let (upstream, name) = tool.split_once('/').ok_or_else(|| {
-                CommandError::Usage("a tool is named as `UPSTREAM/TOOL`".to_owned())
+        Command::Ls { tool: Some(tool), asked, .. } => {
+            let query = query(tool, &[])?;
+            let body = asked.at.gateway()?.get(&format!("/admin/api/pins/history?{query}"))?;
+            asked.tell(&body, out, tell::history)?;
+        }
+        Command::Diff { tool, from, to, asked } => {
+            let query = query(tool, &[("from", from.as_deref()), ("to", to.as_deref())])?;
+            let body = asked.at.gateway()?.get(&format!("/admin/api/pins/diff?{query}"))?;
+            asked.tell(&body, out, tell::diff)?;
+        }
+        Command::Approve { choice, asked } => {
+            let gateway = asked.at.gateway()?;
+            let wish = choice.wish()?;
+            let wish = if choice.names_one() { wish } else { choice.listed(&gateway, wish)? };
+            let body = gateway.post("/admin/api/pins/approve", &wish)?;
+            asked.tell(&body, out, |answer, out| {
+                tell::approved("approved", &choice.tool, answer, out)
             })?;
-            let body = json!({ "upstream": upstream, "tool": name, "digest": digest });
-            at.gateway()?.post("/admin/api/pins/approve", &body)?;
-            writeln!(out, "approved {}", escape(tool))?;
+        }
+        Command::Rollback { choice, asked } => {
+            let wish = choice.wish()?;
+            let body = asked.at.gateway()?.post("/admin/api/pins/rollback", &wish)?;
+            asked.tell(&body, out, |answer, out| {
+                tell::approved("back to", &choice.tool, answer, out)
+            })?;
         }
     }
     Ok(Ending::Well)
+}
+
+impl Asked {
+    fn tell(
+        &self,
+        body: &[u8],
+        out: &mut dyn Write,
+        people: impl FnOnce(&Value, &mut dyn Write) -> std::io::Result<()>,
+    ) -> Result<(), CommandError> {
+        if self.format == Form::Json {
+            out.write_all(body)?;
+            return Ok(writeln!(out)?);
+        }
+        Ok(people(&read(body)?, out)?)
+    }
+}
+
+fn read(body: &[u8]) -> Result<Value, CommandError> {
+    serde_json::from_slice(body).map_err(|error| {
+        CommandError::Environment(format!("the answer is not a gateway's: {error}"))
+    })
+}
+
+fn parts(tool: &str) -> Result<(&str, &str), CommandError> {
+    let named =
+        tool.split_once('/').filter(|(upstream, name)| !upstream.is_empty() && !name.is_empty());
+    named.ok_or_else(|| CommandError::Usage("a tool is named as `UPSTREAM/TOOL`".to_owned()))
+}
+
+fn query(tool: &str, more: &[(&str, Option<&str>)]) -> Result<String, CommandError> {
+    let (upstream, tool) = parts(tool)?;
+    let mut query = form_urlencoded::Serializer::new(String::new());
+    query.append_pair("upstream", upstream).append_pair("tool", tool);
+    for (name, value) in more {
+        if let Some(value) = value {
+            query.append_pair(name, value);
+        }
+    }
+    Ok(query.finish())
+}
+
+impl Choice {
+    fn names_one(&self) -> bool {
+        self.digest.is_some() || self.sha256.is_some() || self.version.is_some()
+    }
+
+    fn wish(&self) -> Result<Value, CommandError> {
+        let (upstream, tool) = parts(&self.tool)?;
+        let mut wish = json!({ "upstream": upstream, "tool": tool });
+        if let Some(version) = self.version {
+            wish["version"] = version.into();
+        }
+        if let Some(digest) = self.digest.as_ref().or(self.sha256.as_ref()) {
+            let digits = digest.strip_prefix("sha256:").unwrap_or(digest);
+            wish["digest"] = format!("sha256:{digits}").into();
+        }
+        Ok(wish)
+    }
+
+    /// The definition that is listed, by its digest: what is listed a moment later is another.
+    fn listed(&self, gateway: &Gateway, mut wish: Value) -> Result<Value, CommandError> {
+        let answer = read(&gateway.get("/admin/api/pins")?)?;
+        let mut all = answer["pins"].as_array().into_iter().flatten();
+        let same =
+            |pin: &&Value| pin["upstream"] == wish["upstream"] && pin["tool"] == wish["tool"];
+        let Some(listed) = all.find(same) else {
+            return Err(CommandError::Refused(format!(
+                "no server lists `{}`: `hangu pins ls` says which tools there are",
+                escape(&self.tool)
+            )));
+        };
+        wish["digest"] = listed["seen"].clone();
+        Ok(wish)
+    }
 }

@@ -8,11 +8,12 @@ use std::{
 };
 
 use super::{
-    Audit, Config, Drain, Edge, Errors, Idempotency, Lists, Questions, Sessions, Steps, Streams,
-    Telemetry, Tls, ToolsCallErrors, Trace, TraceTrust, admin, approvals, callers, credentials,
-    egress, issuers, keyring,
+    Audit, Config, Drain, Edge, Errors, Idempotency, Lists, Pins, Questions, Sessions, Steps,
+    Streams, Telemetry, Tls, ToolsCallErrors, Trace, TraceTrust, admin, approvals, callers,
+    credentials, egress, issuers, keyring,
     raw::{
-        RawConfig, RawEdge, RawIdempotency, RawLists, RawQuestions, RawSteps, RawStreams, RawTls,
+        RawConfig, RawEdge, RawIdempotency, RawLists, RawPins, RawQuestions, RawSteps, RawStreams,
+        RawTls,
     },
     secret::Vault,
     servers, store, upstreams,
@@ -87,6 +88,7 @@ pub(super) fn build(raw: RawConfig, folder: &Path, env: Env<'_>, faults: &mut Fa
         approvals: approvals::build(raw.approvals, vault, faults),
         egress: egress::build(raw.egress, faults),
         steps: build_steps(raw.steps, faults),
+        pins: pins(raw.pins, faults),
         keyring: keyring::build(raw.keyring, folder, true, faults),
         credentials: credentials::limits(raw.credentials, faults),
         servers: servers::build(raw.servers, faults),
@@ -201,6 +203,15 @@ fn build_steps(raw: RawSteps, faults: &mut Faults) -> Steps {
             max_variables: usize::try_from(size(raw.max_variables, 4 << 20, faults))
                 .unwrap_or(usize::MAX),
         },
+    }
+}
+
+fn pins(raw: RawPins, faults: &mut Faults) -> Pins {
+    const DAY: Duration = Duration::from_secs(86_400);
+    Pins {
+        versions: within(raw.versions, 20, 1..=10_000, faults),
+        max_tools: within(raw.max_tools, 20_000, 1..=1_000_000, faults),
+        unlisted: within(raw.unlisted, 90 * DAY, 3_600 * SECOND..=3_650 * DAY, faults),
     }
 }
 

@@ -91,6 +91,7 @@ pub struct Config {
     /// What may be dialled beside what this file names.
     pub egress: EgressConfig,
     pub steps: Steps,
+    pub pins: Pins,
     /// `None`: keys live in memory.
     pub keyring: Option<Keyring>,
     /// What of sealed credentials is kept in memory.
@@ -427,6 +428,18 @@ pub struct Steps {
     pub max_steps: usize,
     /// Of one run.
     pub limits: crate::steps::Limits,
+}
+
+/// Definitions of tools that are kept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Pins {
+    /// Of one tool; those that were ever approved are kept beside them.
+    pub versions: usize,
+    /// Tools of one upstream, listed or not.
+    pub max_tools: usize,
+    /// How long a tool is remembered that is listed no more, and of which nobody ever approved a
+    /// definition.
+    pub unlisted: Duration,
 }
 
 /// What servers ask clients in the middle of a call.

@@ -39,6 +39,11 @@ impl Config {
             "workers": self.workers.map_or(0, std::num::NonZeroUsize::get),
             "admin": admin(self),
             "policies": self.policies,
+            "pins": {
+                "versions": self.pins.versions,
+                "max_tools": self.pins.max_tools,
+                "unlisted": duration_text(self.pins.unlisted),
+            },
             "audit": {
                 "file": self.audit.file,
                 "strict": self.audit.strict.iter().map(|risk| risk.as_str()).collect::<Vec<_>>(),

@@ -9,7 +9,7 @@ mod probe;
 
 use std::{collections::HashSet, sync::Arc, time::Duration};
 
-use futures_util::{StreamExt, stream::FuturesUnordered};
+use futures_util::{StreamExt, future::BoxFuture, stream::FuturesUnordered};
 use rand::RngExt;
 use tower::Service;
 
@@ -22,10 +22,10 @@ use crate::{
         caller::Caller,
         exchange::{Closing, Exchange},
         reply::{Content, Event, Final, Reply},
-        server::DialectKind,
+        server::{DialectKind, UpstreamName},
         trace::TraceContext,
     },
-    registry::{Change, Definition, Registry},
+    registry::{Change, Definition, Registry, store::Kept},
     stack::{
         session::Sessions,
         stage::{Era, Repeat, Routed, SouthRequest, Upstream},
@@ -34,6 +34,19 @@ use crate::{
 
 /// Called when what may be published has changed.
 pub type OnChange = Arc<dyn Fn() + Send + Sync>;
+
+/// What is kept of tools' definitions.
+pub trait Pins: Send + Sync + 'static {
+    /// Has what is new in a listing kept, before it is taken over.
+    fn settle<'a>(
+        &'a self,
+        upstream: &'a UpstreamName,
+        definitions: &'a [Arc<Definition>],
+    ) -> BoxFuture<'a, Vec<Kept>>;
+
+    /// A listing was taken over.
+    fn changed(&self, upstream: &UpstreamName, change: &Change);
+}
 
 /// Watches one upstream.
 pub struct Watcher<S> {
@@ -46,6 +59,8 @@ pub struct Watcher<S> {
     /// Between two listings.
     pub interval: Duration,
     pub on_change: OnChange,
+    /// `None`: what is seen first is what is approved first.
+    pub pins: Option<Arc<dyn Pins>>,
     /// Takes the exchanges of the gateway's own requests.
     pub closing: Arc<dyn Closing>,
     /// For whom it is asked, with what opens it for him; `None`: for nobody in particular.
@@ -106,6 +121,16 @@ where
     /// Looks once.
     ///
     /// # Errors
+    /// Takes over a listing of tools, once what is new in it is kept.
+    async fn listed(&self, definitions: Vec<Arc<Definition>>) -> Change {
+        let name = &self.upstream.name;
+        let Some(pins) = &self.pins else { return self.registry.listed(name, definitions) };
+        let kept = pins.settle(name, &definitions).await;
+        let change = self.registry.listed_kept(name, definitions, &kept);
+        pins.changed(name, &change);
+        change
+    }
+
     /// Nothing of the server could be listed.
     pub async fn once(&self) -> Result<(), Error> {
         self.look(&mut Told::default()).await
@@ -149,6 +174,10 @@ where
     async fn list(&self, told: &mut Told) -> Option<Error> {
         let (name, served) = (&self.upstream.name, self.upstream.served());
         let mut changed = self.registry.declared(name, served, self.upstream.instructions());
+        if !served.contains(Family::Tools.capability()) {
+            // What it had is gone, as from a listing without it.
+            changed |= self.listed(Vec::new()).await.changed;
+        }
         let declared = Family::ALL.into_iter().filter(|f| served.contains(f.capability()));
         let tools = told.tools.clone();
         let pages = |family| {
@@ -167,7 +196,7 @@ where
             match next {
                 Some((family, Ok(listing))) => {
                     good = true;
-                    changed |= self.take(family, listing, told);
+                    changed |= self.take(family, listing, told).await;
                 }
                 Some((family, Err(error))) => failed.push((family, error)),
                 None => break,
@@ -185,7 +214,7 @@ where
     }
 
     /// Takes over a listing; says whether it changes anything.
-    fn take(&self, family: Family, listing: Listed, told: &mut Told) -> bool {
+    async fn take(&self, family: Family, listing: Listed, told: &mut Told) -> bool {
         let name = &self.upstream.name;
         told.failing.remove(&family);
         for fault in listing.faults {
@@ -196,20 +225,13 @@ where
         let change = match listing.elements {
             Elements::Tools(definitions) => {
                 told.tools.clone_from(&definitions);
-                self.registry.listed(name, definitions)
+                self.listed(definitions).await
             }
             Elements::Others(entries) => {
                 let changed = self.registry.listed_items(name, family, entries);
-                Change { changed, drifted: Vec::new() }
+                Change { changed, ..Change::default() }
             }
         };
-        for drift in &change.drifted {
-            tracing::warn!(
-                upstream.name = %name,
-                tool.name = %drift.tool,
-                "a tool's definition has changed under way"
-            );
-        }
         if change.changed {
             tracing::info!(
                 upstream.name = %name,

@@ -5,6 +5,7 @@ pub mod argument_facts;
 pub mod call;
 pub mod call_source;
 pub mod caller;
+pub mod change;
 pub mod exchange;
 pub mod header;
 pub mod ids;

@@ -24,6 +24,7 @@ use crate::{
     json,
     model::{
         caller::{EmployeeId, Roles, TenantId},
+        change::ChangeClasses,
         server::{IdempotencyMode, Risk},
     },
 };
@@ -65,6 +66,8 @@ pub struct ItemPolicy {
     /// What a call costs, in the units of quotas.
     pub cost: u32,
     pub pin: Pin,
+    /// Changes of its definition after which a tool that only looks is held.
+    pub hold: ChangeClasses,
     /// Instead of the upstream's.
     pub timeout: Option<Duration>,
     /// Instead of the upstream's.
@@ -350,6 +353,7 @@ impl ItemPolicy {
             classified: false,
             cost: 1,
             pin: Pin::FirstUse,
+            hold: ChangeClasses::USUAL,
             timeout: None,
             max_time: None,
             retry_safe: false,
@@ -371,6 +375,7 @@ impl ItemPolicy {
             classified: class.risk.is_some(),
             cost: class.cost.unwrap_or(1),
             pin: class.pin.unwrap_or(Pin::FirstUse),
+            hold: class.on_change.as_ref().map_or(ChangeClasses::USUAL, |it| it.hold),
             timeout: class.timeout.as_ref().map(|time| time.value),
             max_time: class.max_time.as_ref().map(|time| time.value),
             // What the default says of reads does not make a write one.

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use self::parts::{list, map_of, named, object, text, texts, words};
 use super::document::words as known;
-use crate::yaml::RISKS;
+use crate::{model::change::ChangeClass, yaml::RISKS};
 
 /// The schema of each kind of document: the name of its file, and its text.
 pub fn schemas() -> [(&'static str, String); 4] {
@@ -223,6 +223,12 @@ fn item() -> Value {
         words(known::PINS.known),
         { "type": "string", "pattern": "^sha256:[0-9a-f]{64}$" },
     ] });
+    let mut classes = vec![named("default", words(known::ON_CHANGE.known), "Whatever else.")];
+    classes.extend(
+        ChangeClass::ALL
+            .map(|class| named(class.as_str(), words(known::ON_CHANGE.known), "Such a change.")),
+    );
+    let on_change = json!({ "oneOf": [words(known::ON_CHANGE.known), object(classes)] });
     let truth = || json!({ "type": "boolean" });
     let parameter = object(vec![
         named("description", text(), "Published instead of its own."),
@@ -238,6 +244,7 @@ fn item() -> Value {
         named("risk", words(RISKS.known), "What a call may do at worst."),
         named("cost", json!({ "type": "integer", "minimum": 0 }), "In the units of quotas."),
         named("pin", pin, "Which definition may be called."),
+        named("on_change", on_change, "What a `read_low` tool does when its definition changes."),
         named("timeout", duration(), "Without an answer."),
         named("max_time", duration(), "In all, whatever arrives."),
         named("retry_safe", truth(), "A call that may have run can be sent again."),

@@ -18,7 +18,7 @@ use crate::{
 };
 
 /// Members that a pin covers: everything a model or a client acts on.
-const PINNED: [&str; 6] =
+pub(super) const PINNED: [&str; 6] =
     ["name", "title", "description", "inputSchema", "outputSchema", "annotations"];
 
 /// A tool's definition as its server sent it, read and pinned.
@@ -133,11 +133,21 @@ pub fn read_entry(family: Family, element: Value<'_>) -> Result<Entry, Definitio
     Ok(Entry { family, own: own.into(), raw: element.bytes(), own_span: span_in(element, value) })
 }
 
+/// Reads a definition that was kept; `None` where it cannot be read any more.
+pub fn read_kept(definition: Bytes) -> Option<Definition> {
+    let limits =
+        json::Limits { depth: usize::MAX, duplicates: json::Duplicates::Allow, outline: 2 };
+    read_definition(json::Doc::parse(definition, &limits).ok()?.root()).ok()
+}
+
 /// Where a value stands in the text of an object that holds it.
 pub(super) fn span_in(object: Value<'_>, value: Value<'_>) -> Range<usize> {
     let start = value.offset() - object.offset();
     start..start + value.raw().len()
 }
+
+/// The form of digests. One that a store has in another form is made again from the text.
+pub const DIGEST_FORM: i64 = 1;
 
 /// SHA-256 over the canonical form of the pinned members, in the order of `PINNED`.
 fn digest(tool: Value<'_>) -> [u8; 32] {

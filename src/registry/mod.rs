@@ -1,101 +1,58 @@
 //! The registry: what each upstream has listed, its tools pinned, as one catalog.
 //!
 //! It keeps the last good listing when one fails, family by family, and of a tool's definitions
-//! the one that was approved. It does no input or output; `discovery` brings it the listings.
+//! the one that was approved. It does no input or output; `discovery` brings it the listings, and
+//! whoever asks a store of definitions brings it the answers.
 
 mod catalog;
 mod definition;
+mod drift;
 mod face;
 mod item;
 mod key_argument;
+mod local;
 mod names;
 mod param_header;
 mod pin;
+mod pins;
 mod schema;
 pub mod server;
 mod stand_in;
 pub mod store;
 
 use std::{
-    collections::{HashMap, hash_map::Entry as Place},
+    collections::HashMap,
     sync::{Arc, Mutex, PoisonError},
 };
 
 pub use catalog::{Catalog, Known, KnownTool, Listing, Unfit};
-pub use definition::{Definition, DefinitionFault, Entry, read_definition, read_entry};
+pub use definition::{
+    DIGEST_FORM, Definition, DefinitionFault, Entry, read_definition, read_entry, read_kept,
+};
+pub use drift::{Difference, differences};
 pub use face::{Face, FaceFault, FaceParameter, Faced, Unfilled, Vain};
 pub use item::{Item, Tool};
 pub use key_argument::{KEY_ARGUMENT, take_key_argument, with_key_argument};
+pub use local::Local;
 pub use names::{NAME_MAX, Names};
 pub use param_header::{MarkFault, MarkedArguments, ParamHeader, without_marks};
 pub use pin::{Care, Held, Pinning};
+pub use pins::{Change, Drift, PinApproval, PinFault, PinPair, PinState, PinWish};
 pub use schema::{ArgumentSchema, Mismatch, SchemaFault};
 pub use stand_in::stands_in;
 
-use self::{
-    pin::{Given, Pin},
-    store::{Approved, StoreFault},
-};
+use self::pin::Pin;
 use crate::{
-    json,
     mcp::{Family, Served},
     model::server::UpstreamName,
 };
 
-/// A tool whose server now describes it otherwise than before.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Drift {
-    pub tool: Arc<str>,
-    pub seen: [u8; 32],
-}
-
-/// What a listing changed.
-#[derive(Debug, Default)]
-pub struct Change {
-    /// The catalog differs from the one before.
-    pub changed: bool,
-    /// Definitions that are others than when they were seen first.
-    pub drifted: Vec<Drift>,
-}
-
-/// One definition of one tool.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct PinChoice {
-    pub upstream: UpstreamName,
-    /// As its upstream names it.
-    pub tool: Arc<str>,
-    pub digest: [u8; 32],
-}
-
-/// Why a definition was not approved.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum NotApproved {
-    /// Nobody has seen such a definition.
-    Unknown,
-    Store(StoreFault),
-}
-
-/// How a tool stands.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct PinState {
-    pub upstream: UpstreamName,
-    pub tool: Arc<str>,
-    pub care: Care,
-    /// Digest of what is listed now.
-    pub seen: [u8; 32],
-    /// Digest of what somebody approved.
-    pub approved: Option<[u8; 32]>,
-    /// Who did, and when.
-    pub approval: Option<(Box<str>, u64)>,
-    pub held: Option<Held>,
-}
-
 struct Server {
     known: Known,
-    /// Of every tool ever seen.
+    /// Of the tools that are listed.
     pins: HashMap<Arc<str>, Pin>,
-    /// What somebody approved, of whatever tools.
-    given: HashMap<Arc<str>, Given>,
+    /// Approvals of tools that are not listed, which a listing under way may not know of.
+    late: HashMap<Arc<str>, store::Approved>,
     /// Faces as they were put on last: a catalog is built often, and they seldom change.
     faces: HashMap<Arc<str>, Worn>,
 }
@@ -123,7 +80,7 @@ impl Registry {
         let servers = upstreams.into_iter().map(|name| Server {
             known: Known::new(name),
             pins: HashMap::new(),
-            given: HashMap::new(),
+            late: HashMap::new(),
             faces: HashMap::new(),
         });
         Self { names, servers: Mutex::new(servers.collect()) }
@@ -149,11 +106,6 @@ impl Registry {
             }
             changed
         })
-    }
-
-    /// Takes over a complete listing of tools. A tool that is missing from it leaves at once.
-    pub fn listed(&self, upstream: &UpstreamName, definitions: Vec<Arc<Definition>>) -> Change {
-        self.with(upstream, Change::default(), |server| server.listed(definitions))
     }
 
     /// Takes over a complete listing of another family, as it is: there is nothing in it that
@@ -191,75 +143,6 @@ impl Registry {
         Catalog::build(self.names, &known)
     }
 
-    /// Approves a definition of a tool; `false` where there is no such definition.
-    pub fn approve(&self, choice: &PinChoice, by: &str, at_ms: u64) -> bool {
-        self.with(&choice.upstream, false, |server| {
-            let known = server.pins.get(&choice.tool).and_then(|pin| pin.of(choice.digest));
-            let Some(definition) = known.cloned() else { return false };
-            let given = Given { definition, by: by.into(), at_ms };
-            server.given.insert(choice.tool.clone(), given);
-            true
-        })
-    }
-
-    /// What is to be kept of an approval that is about to be given; nothing where there is no such
-    /// definition.
-    pub fn to_approve(&self, choice: &PinChoice, by: &str, at_ms: u64) -> Option<Approved> {
-        self.with(&choice.upstream, None, |server| {
-            let definition = server.pins.get(&choice.tool)?.of(choice.digest)?;
-            Some(Approved {
-                upstream: choice.upstream.clone(),
-                tool: choice.tool.clone(),
-                definition: definition.raw.clone(),
-                by: by.into(),
-                at_ms,
-            })
-        })
-    }
-
-    /// Takes over what was approved before the process began. What cannot be read any more is as
-    /// good as not approved; its name is given back.
-    pub fn restore(&self, approved: Vec<Approved>) -> Vec<String> {
-        let mut unread = Vec::new();
-        for Approved { upstream, tool, definition, by, at_ms } in approved {
-            let limits =
-                json::Limits { depth: 512, duplicates: json::Duplicates::Allow, outline: 2 };
-            let read = json::Doc::parse(definition, &limits)
-                .ok()
-                .and_then(|doc| read_definition(doc.root()).ok());
-            let Some(definition) = read.filter(|read| read.name == tool) else {
-                unread.push(format!("{upstream}/{tool}"));
-                continue;
-            };
-            let given = Given { definition: Arc::new(definition), by, at_ms };
-            self.with(&upstream, (), |server| _ = server.given.insert(tool, given));
-        }
-        unread
-    }
-
-    /// How every tool that was ever seen stands, by upstream and name.
-    pub fn pins(&self, care: impl Fn(&UpstreamName, &str) -> Care) -> Vec<PinState> {
-        let mut all = Vec::new();
-        for server in self.servers().iter() {
-            let name = &server.known.name;
-            for (tool, pin) in &server.pins {
-                let (care, given) = (care(name, tool), server.given.get(tool));
-                let approval = given.map(|given| (given.by.clone(), given.at_ms));
-                all.push(PinState {
-                    upstream: name.clone(),
-                    tool: tool.clone(),
-                    care,
-                    seen: pin.seen(),
-                    approved: given.map(|given| given.definition.digest),
-                    approval,
-                    held: pin.standing(care, given).1,
-                });
-            }
-        }
-        all.sort_by(|a, b| (&a.upstream, &a.tool).cmp(&(&b.upstream, &b.tool)));
-        all
-    }
-
     fn with<T>(
         &self,
         upstream: &UpstreamName,
@@ -291,8 +174,7 @@ impl Server {
         for tool in &mut known.tools {
             let name = tool.definition.name.clone();
             if let Some(pin) = self.pins.get(&name) {
-                let (definition, held) =
-                    pin.standing(care(&known.name, &name), self.given.get(&name));
+                let (definition, held) = pin.standing(care(&known.name, &name));
                 (tool.definition, tool.held) = (definition.clone(), held);
             }
             let Some(face) = face(&known.name, &name) else { continue };
@@ -306,34 +188,6 @@ impl Server {
             self.faces.insert(name, worn);
         }
         known
-    }
-
-    fn listed(&mut self, definitions: Vec<Arc<Definition>>) -> Change {
-        let mut change = Change::default();
-        let mut news = definitions.len() != self.known.tools.len();
-        let mut current = Vec::with_capacity(definitions.len());
-        for (index, seen) in definitions.into_iter().enumerate() {
-            let tool = KnownTool::new(seen.clone());
-            news |= self
-                .known
-                .tools
-                .get(index)
-                .is_none_or(|before| before.definition.name != seen.name);
-            match self.pins.entry(seen.name.clone()) {
-                Place::Vacant(place) => _ = place.insert(Pin::new(seen)),
-                Place::Occupied(mut pin) => {
-                    let digest = seen.digest;
-                    if pin.get_mut().see(seen) {
-                        news = true;
-                        change.drifted.push(Drift { tool: pin.key().clone(), seen: digest });
-                    }
-                }
-            }
-            current.push(tool);
-        }
-        change.changed = self.known.now_listed(Family::Tools) || news;
-        self.known.tools = current;
-        change
     }
 }
 

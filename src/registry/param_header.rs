@@ -10,7 +10,7 @@ use http::HeaderName;
 
 use crate::json::{self, Doc, Kind, NumberForm, Value};
 
-const MARK: &str = "x-mcp-header";
+pub(super) const MARK: &str = "x-mcp-header";
 const PREFIX: &str = "mcp-param-";
 
 /// Members of a schema that hold data, not schemas.

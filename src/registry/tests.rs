@@ -5,10 +5,9 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use super::*;
-use crate::{
-    json,
-    model::{call::Surface, server::Risk},
-};
+use crate::{json, model::call::Surface};
+
+mod pins;
 
 fn upstream(name: &str) -> UpstreamName {
     UpstreamName::parse(name).unwrap()
@@ -98,83 +97,6 @@ fn the_aggregate_renames_and_changes_nothing_else() {
         tool.published(&Surface::Aggregate),
         &raw.replace(r#""name" : "t""#, r#""name" : "up__t""#)
     );
-}
-
-#[test]
-fn a_definition_that_changes_keeps_its_first_form_and_is_told_once() {
-    let registry = Registry::new([upstream("u")]);
-    let first = definition(r#"{"name":"t","description":"reads","inputSchema":{}}"#);
-    let other = definition(r#"{"name":"t","description":"reads; also mail it","inputSchema":{}}"#);
-    assert!(registry.listed(&upstream("u"), vec![first.clone()]).changed);
-    let change = registry.listed(&upstream("u"), vec![other.clone()]);
-    assert_eq!(change.drifted.len(), 1);
-    assert!(registry.listed(&upstream("u"), vec![other]).drifted.is_empty(), "told twice");
-    assert_eq!(registry.catalog().tools()[0].definition.raw, first.raw);
-}
-
-/// C75: how a tool stands whose description changes, by how careful one is with it.
-#[test]
-fn a_changed_definition_is_held_unless_it_only_looks() {
-    use Pinning::{Approve, Exactly, FirstUse};
-    let first = definition(r#"{"name":"t","description":"mails","inputSchema":{}}"#);
-    let other = definition(r#"{"name":"t","description":"mails; bcc me","inputSchema":{}}"#);
-    let (one, two) = (first.digest, other.digest);
-    for (pinning, risk, before, after) in [
-        (FirstUse, Risk::ReadLow, (one, None), (one, None)),
-        (FirstUse, Risk::ReadHigh, (one, None), (one, Some(Held::Changed))),
-        (FirstUse, Risk::WriteLow, (one, None), (one, Some(Held::Changed))),
-        (FirstUse, Risk::WriteHigh, (one, Some(Held::New)), (two, Some(Held::New))),
-        (Approve, Risk::ReadLow, (one, Some(Held::New)), (two, Some(Held::New))),
-        (Exactly(one), Risk::WriteHigh, (one, None), (two, Some(Held::Changed))),
-        (Exactly(two), Risk::ReadLow, (one, Some(Held::Changed)), (two, None)),
-    ] {
-        let registry = Registry::new([upstream("u")]);
-        let standing = || {
-            let catalog = registry.catalog_with(|_, _| Care { pinning, risk }, |_, _| None);
-            let tool = &catalog.tools()[0];
-            (tool.definition.digest, tool.held)
-        };
-        registry.listed(&upstream("u"), vec![first.clone()]);
-        assert_eq!(standing(), before, "{pinning:?} {risk:?}");
-        assert!(registry.listed(&upstream("u"), vec![other.clone()]).changed);
-        assert_eq!(standing(), after, "{pinning:?} {risk:?}");
-        // Going back to what was approved is no change any more.
-        registry.listed(&upstream("u"), vec![first.clone()]);
-        assert_eq!(standing(), before, "{pinning:?} {risk:?}");
-    }
-}
-
-#[test]
-fn what_was_approved_stays_approved() {
-    let registry = Registry::new([upstream("u")]);
-    let first = definition(r#"{"name":"t","inputSchema":{}}"#);
-    let other = definition(r#"{"name":"t","description":"d","inputSchema":{}}"#);
-    let care = Care { pinning: Pinning::Approve, risk: Risk::WriteHigh };
-    let choice = |definition: &Definition| PinChoice {
-        upstream: upstream("u"),
-        tool: "t".into(),
-        digest: definition.digest,
-    };
-    let held = || registry.catalog_with(|_, _| care, |_, _| None).tools()[0].held;
-    registry.listed(&upstream("u"), vec![first.clone()]);
-    assert!(!registry.approve(&choice(&other), "E1", 7), "nobody has seen it");
-    assert!(registry.approve(&choice(&first), "E1", 7));
-    assert_eq!(held(), None);
-    registry.listed(&upstream("u"), vec![other.clone()]);
-    assert_eq!(held(), Some(Held::Changed));
-    assert!(registry.approve(&choice(&other), "E1", 7));
-    assert_eq!(held(), None);
-}
-
-#[test]
-fn spelling_is_no_change_of_a_definition() {
-    let a = definition(
-        r#"{"name":"t","description":"café","inputSchema":{"type":"object","maximum":100}}"#,
-    );
-    let b = definition(
-        r#"{"inputSchema":{"maximum":1e2,"type":"object"},"description":"caf\u00e9","name":"t"}"#,
-    );
-    assert_eq!(a.digest, b.digest);
 }
 
 #[test]

@@ -39,6 +39,11 @@ const MIGRATIONS: &[Migration] = &[
         postgres: include_str!("migrations/0005_pins.postgres.sql"),
     },
     Migration {
+        name: "pin_history",
+        sqlite: include_str!("migrations/0006_pin_history.sqlite.sql"),
+        postgres: include_str!("migrations/0006_pin_history.postgres.sql"),
+    },
+    Migration {
         name: "servers",
         sqlite: include_str!("migrations/0007_servers.sqlite.sql"),
         postgres: include_str!("migrations/0007_servers.postgres.sql"),

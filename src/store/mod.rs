@@ -60,10 +60,7 @@ use crate::{
     credential::store::CredentialStore,
     idempotency::{Usage, store::ReplayStore},
     limit::quota::store::QuotaStore,
-    registry::{
-        server::ServerStore,
-        store::{Approved, PinStore},
-    },
+    registry::{server::ServerStore, store::PinStore},
 };
 
 /// Pieces of work that may wait for one lane.
@@ -114,8 +111,8 @@ pub struct Opened {
     pub quotas: Arc<dyn QuotaStore>,
     pub pins: Arc<dyn PinStore>,
     pub servers: Arc<dyn ServerStore>,
-    /// Definitions that were approved before.
-    pub approved: Vec<Approved>,
+    /// The number of the last approval of a definition.
+    pub last_pin: u64,
     /// What of them is kept already.
     pub usage: Usage,
     pub approvals: Arc<dyn ApprovalStore>,
@@ -183,7 +180,7 @@ impl Store {
         let thread = thread::Builder::new().name("hangu-store".into()).spawn(run);
         let thread = thread.map_err(OpenError::Thread)?;
         let gone = || OpenError::Thread(std::io::Error::other("it ended"));
-        let (usage, approved) = opened.recv().map_err(|_| gone())??;
+        let (usage, last_pin) = opened.recv().map_err(|_| gone())??;
         let handle = Arc::new(Handle::<B> { lanes: senders.into(), health: health.clone(), owner });
         let store = Store { health, stop, thread: Some(thread) };
         let (replays, approvals) = (handle.clone(), handle.clone());
@@ -196,7 +193,7 @@ impl Store {
             quotas,
             pins,
             servers,
-            approved,
+            last_pin,
             credentials,
             usage,
         })
@@ -235,7 +232,7 @@ impl fmt::Debug for Store {
 }
 
 /// Tables, what dead processes left, and what is there.
-async fn prepare<B: Backend>(backend: &B, now_ms: u64) -> Result<(Usage, Vec<Approved>), OpenError>
+async fn prepare<B: Backend>(backend: &B, now_ms: u64) -> Result<(Usage, u64), OpenError>
 where
     B::Conn: ReplaySql + PinSql,
 {
@@ -247,9 +244,10 @@ where
         }
     }
     let usage = conn.replay_usage().await?;
-    let approved = conn.pins().await?;
+    pins::upgrade(&mut conn).await?;
+    let last_pin = conn.last_pin_approval().await?;
     backend.disconnect(conn).await;
-    Ok((usage, approved))
+    Ok((usage, last_pin))
 }
 
 /// The calls of this process have ended, whatever came of them.

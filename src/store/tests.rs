@@ -93,9 +93,20 @@ contract!(credentials_in_postgres, postgres, credential_suite: an_owner_has_one_
     nobody_finds_another_s, what_is_sealed_under_which_key_is_counted,
     one_that_changed_meanwhile_is_not_rewrapped, what_was_kept_is_there_after_a_restart);
 
-contract!(pins_in_sqlite, sqlite, pin_suite: the_last_approval_is_there_after_a_restart);
+contract!(pins_in_memory, memory, pin_suite: every_definition_is_kept_with_a_number,
+    the_first_one_kept_is_the_one_that_is_approved, who_approved_what_when_is_kept,
+    whoever_asks_for_news_misses_none, what_is_kept_is_bounded,
+    what_is_listed_no_more_is_forgotten_unless_somebody_looked);
 
-contract!(pins_in_postgres, postgres, pin_suite: the_last_approval_is_there_after_a_restart);
+contract!(pins_in_sqlite, sqlite, pin_suite: every_definition_is_kept_with_a_number,
+    the_first_one_kept_is_the_one_that_is_approved, who_approved_what_when_is_kept,
+    whoever_asks_for_news_misses_none, what_is_kept_is_bounded,
+    what_is_listed_no_more_is_forgotten_unless_somebody_looked, a_restart_keeps_definitions);
+
+contract!(pins_in_postgres, postgres, pin_suite: every_definition_is_kept_with_a_number,
+    the_first_one_kept_is_the_one_that_is_approved, who_approved_what_when_is_kept,
+    whoever_asks_for_news_misses_none, what_is_kept_is_bounded,
+    what_is_listed_no_more_is_forgotten_unless_somebody_looked, a_restart_keeps_definitions);
 
 contract!(servers_in_memory, memory, server_suite: a_write_names_what_it_replaces,
     two_addresses_of_one_key_are_not_merged, an_employee_has_as_many_as_he_may,
@@ -308,7 +319,7 @@ fn a_store_of_a_newer_version_is_left_alone() {
             }
         });
         let error = Store::open(place.address.as_ref().unwrap(), &place.clock).err().unwrap();
-        assert!(matches!(error, OpenError::Newer { found: 99, known: 6 }), "{error}");
+        assert!(matches!(error, OpenError::Newer { found: 99, .. }), "{error}");
     }
 }
 

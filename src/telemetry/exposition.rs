@@ -115,6 +115,8 @@ impl Metrics {
         let help = "Calls that were not made because the upstream keeps failing.";
         page.counters(metric::UPSTREAM_BREAKER_REJECTIONS, help, &self.breaker_rejections);
         page.gauges(metric::CATALOG_TOOLS, "Tools of an upstream.", &self.catalog_tools);
+        let help = "Definitions that changed under way, or are not the approved ones.";
+        page.counters(metric::PIN_MISMATCHES, help, &self.pin_mismatches);
         page.counters(metric::AUDIT_RECORDS, "Audit records.", &self.audit_records);
         page.head(metric::AUDIT_WRITE_DURATION, Kind::Histogram, "Time to write audit records.");
         page.histogram(metric::AUDIT_WRITE_DURATION, "", &self.audit_write);

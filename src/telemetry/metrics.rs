@@ -55,6 +55,7 @@ pub struct Metrics {
     pub(super) breaker: Family<Plain<1, UpstreamLabels>, Gauge>,
     pub(super) breaker_rejections: Family<Plain<1, UpstreamLabels>, Counter>,
     pub(super) catalog_tools: Family<Plain<1, UpstreamLabels>, Gauge>,
+    pub(super) pin_mismatches: Family<Plain<1, UpstreamLabels>, Counter>,
     pub(super) audit_records: Family<Plain<2, AuditLabels>, Counter>,
     pub(super) audit_write: Histogram,
     pub(super) audit_depth: Gauge,
@@ -186,6 +187,7 @@ impl Metrics {
             breaker: Family::new(Gauge::default),
             breaker_rejections: Family::new(Counter::default),
             catalog_tools: Family::new(Gauge::default),
+            pin_mismatches: Family::new(Counter::default),
             audit_records: Family::new(Counter::default),
             audit_write: Histogram::new(OWN),
             audit_depth: Gauge::default(),
@@ -321,6 +323,11 @@ impl Metrics {
     /// A call that an open breaker did not let through.
     pub fn breaker_rejection(&self, upstream: &str) {
         self.breaker_rejections.with([upstream], |series| series.add(1));
+    }
+
+    /// A tool's definition is another than the approved one, or than before.
+    pub fn pin_mismatch(&self, upstream: &str) {
+        self.pin_mismatches.with([upstream], |series| series.add(1));
     }
 
     pub fn catalog_tools(&self, upstream: &str, tools: usize) {

@@ -86,6 +86,7 @@ pub mod metric {
     pub const LIMIT_FALLBACKS: &str = "hangu.limit.fallbacks";
     pub const LIMIT_REJECTIONS: &str = "hangu.limit.rejections";
     pub const OVERHEAD_DURATION: &str = "hangu.overhead.duration";
+    pub const PIN_MISMATCHES: &str = "hangu.pin.mismatches";
     pub const POLICY_DECISIONS: &str = "hangu.policy.decisions";
     pub const POLICY_INFO: &str = "hangu.policy.info";
     pub const POLICY_RELOADS: &str = "hangu.policy.reloads";

@@ -39,6 +39,14 @@ fn kill(mut gateway: Process) {
     gateway.wait();
 }
 
+pub fn create_database(server: &str, name: &str) {
+    tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
+        let mut conn = PgConnection::connect(&format!("{server}/postgres")).await.unwrap();
+        let create = sqlx::AssertSqlSafe(format!("CREATE DATABASE {name}"));
+        conn.execute(create).await.unwrap();
+    });
+}
+
 /// The call was made once, and what came of it is not known, or no longer.
 #[track_caller]
 fn refused(answer: &Response, outcome: &Value) {
@@ -216,11 +224,7 @@ fn a_restart_replays_byte_for_byte() {
 fn two_processes_with_one_database_send_once() {
     let Some(server) = postgres::shared() else { return };
     let name = format!("hangu_gateway_{:016x}", rand::random::<u64>());
-    tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
-        let mut conn = PgConnection::connect(&format!("{server}/postgres")).await.unwrap();
-        let create = sqlx::AssertSqlSafe(format!("CREATE DATABASE {name}"));
-        conn.execute(create).await.unwrap();
-    });
+    create_database(&server, &name);
     let up = Upstream::start(&[tool("pay")]);
     up.on_call(|seen| seen.result(text_result("paid")).after(Duration::from_millis(30)));
     let setup = Setup::new()
@@ -256,7 +260,7 @@ fn two_processes_with_one_database_send_once() {
 #[test]
 fn a_full_disk_stops_keys_and_nothing_else_until_there_is_room() {
     let up = Upstream::start(&[tool("pay"), tool("echo")]);
-    let setup = Setup::new().upstream("up", &up, "", PAY).file_blocks(256);
+    let setup = Setup::new().upstream("up", &up, "", PAY).file_blocks(512);
     let mut gateway = setup.start();
     let mut down = None;
     let mut sent = 0;

@@ -1,5 +1,8 @@
 //! Tools whose servers change what they say of them (C75).
 
+mod history;
+mod kept;
+
 use std::{fs, process::Command};
 
 use serde_json::{Value, json};
@@ -17,6 +20,37 @@ fn classes(wipe: &str) -> String {
         "search: {{ risk: read_high }}, send: {{ risk: write_low, idempotency: none }}, wipe: {{ \
          risk: write_high, idempotency: none{wipe} }}"
     )
+}
+
+const EYES: &str = "a-token-of-the-tests-that-approves";
+const OPS: &str = "a-token-of-the-tests-that-operates";
+
+/// Two who have a token: one who may approve, one who may not.
+fn with_tokens(setup: Setup) -> Setup {
+    let tokens = "tokens: { eyes: { token: { env: EYES }, role: approver }, ops: { token: { env: \
+                  OPS }, role: operator } }";
+    setup.admin_more(tokens).env("EYES", EYES).env("OPS", OPS)
+}
+
+/// `hangu pins`: how it ends, and what it says.
+fn pins(gateway: &Process, token: &str, args: &[&str]) -> (Option<i32>, String) {
+    let output = Command::new(env!("CARGO_BIN_EXE_hangu"))
+        .arg("pins")
+        .args(args)
+        .args(["--url", &format!("http://{}", gateway.admin)])
+        .env_clear()
+        .env("HANGU_ADMIN_TOKEN", token)
+        .output()
+        .unwrap();
+    let text = String::from_utf8([output.stdout, output.stderr].concat()).unwrap();
+    (output.status.code(), text)
+}
+
+/// What `hangu pins … --format json` brings.
+fn asked(gateway: &Process, args: &[&str]) -> Value {
+    let (code, text) = pins(gateway, EYES, &[args, &["--format", "json"]].concat());
+    assert_eq!(code, Some(0), "{args:?}: {text}");
+    serde_json::from_str(&text).unwrap()
 }
 
 /// The digest that the log names for a tool.
@@ -86,38 +120,23 @@ fn a_tool_that_changes_is_held_until_somebody_has_looked() {
 #[test]
 fn a_definition_is_approved_by_its_digest_and_stays_so() {
     let (up, shop) = Shelf { tools: vec![tool("look")], ..Shelf::default() }.serve();
-    let setup = Setup::new()
-        .admin_more(
-            "tokens: { eyes: { token: { env: EYES }, role: approver }, ops: { token: { env: OPS }, role: operator } }",
-        )
-        .env("EYES", "a-token-of-the-tests-that-approves")
-        .env("OPS", "a-token-of-the-tests-that-operates")
+    let setup = with_tokens(Setup::new())
         .upstream("up", &up, "", "look: { risk: read_low, pin: approve }")
         .policy("all.yaml", EVERYTHING);
     let gateway = setup.start();
     let home = gateway.home().clone();
-    let pins = |gateway: &Process, token: &str, args: &[&str]| {
-        let output = Command::new(env!("CARGO_BIN_EXE_hangu"))
-            .arg("pins")
-            .args(args)
-            .args(["--url", &format!("http://{}", gateway.admin)])
-            .env_clear()
-            .env("HANGU_ADMIN_TOKEN", token)
-            .output()
-            .unwrap();
-        let text = String::from_utf8([output.stdout, output.stderr].concat()).unwrap();
-        (output.status.code(), text)
-    };
-    const EYES: &str = "a-token-of-the-tests-that-approves";
     let names = |gateway: &Process| gateway.client("/mcp/up", Dialect::Modern).list();
     assert_eq!(names(&gateway), [""; 0]);
     let (code, listed) = pins(&gateway, EYES, &["ls", "--held"]);
-    assert!(code == Some(0) && listed.starts_with("new      up/look  listed sha256:"), "{listed}");
+    assert!(
+        code == Some(0) && listed.starts_with("new      up/look  version 1 listed sha256:"),
+        "{listed}"
+    );
     let digest = listed.trim().rsplit(' ').next().unwrap().to_owned();
 
     let other = format!("sha256:{}", "0".repeat(64));
     for (token, tool, digest, code, word) in [
-        ("a-token-of-the-tests-that-operates", "up/look", &*digest, 1, "may not do this"),
+        (OPS, "up/look", &*digest, 1, "may not do this"),
         (EYES, "up/look", &*other, 1, "no such tool has this definition"),
         (EYES, "up/nothing", &*digest, 1, "no such tool"),
         (EYES, "up/look", "sha256:00", 1, "64 digits"),

@@ -1,22 +1,34 @@
-//! Definitions of tools: how each stands, and that somebody approves one.
+//! Definitions of tools: how each stands, what it was before, what differs, and that somebody
+//! approves one or goes back to one.
+
+use std::sync::Arc;
 
 use futures_util::FutureExt;
 use http::Method;
 use serde::Deserialize;
-use serde_json::json;
+use serde_json::{Value, json};
 
-use super::{Failure, Route, tokens::Need};
+use super::{Api, Asked, Failure, Parameter, Route, tokens::Need};
 use crate::{
     error::Code,
     model::{ids, server::UpstreamName},
-    registry::{NotApproved, PinChoice},
+    registry::{
+        PinFault, PinPair, PinWish,
+        store::{How, Which},
+    },
 };
+
+const TOOL: [Parameter; 2] = [
+    Parameter { name: "upstream", what: "The upstream's name.", required: true },
+    Parameter { name: "tool", what: "The server's own name of the tool.", required: true },
+];
 
 pub(super) const SHOW: Route = Route {
     method: Method::GET,
     path: "/admin/api/pins",
-    summary: "Every tool that was ever listed: the definition that its server lists now, the one \
-              that somebody approved, and whether it is held.",
+    summary: "Every tool that is listed: the definition that its server lists now and its number, \
+              the one that is approved, how the one differs from the other, and whether the tool \
+              is held; `new`: no policy says what it may do.",
     need: Need::Look,
     action: None,
     query: &[],
@@ -24,50 +36,89 @@ pub(super) const SHOW: Route = Route {
     run: |api, _| async { Ok(json!({ "pins": api.gateway.pins() })) }.boxed(),
 };
 
-pub(super) const APPROVE: Route = Route {
-    method: Method::POST,
-    path: "/admin/api/pins/approve",
-    summary: "Approves one definition of a tool, by its digest: that it is the one that was looked \
-              at. It stays approved across restarts.",
-    need: Need::Approve,
-    action: Some("pin_approve"),
-    query: &[],
-    body: Some(
-        r#"{"type":"object","required":["upstream","tool","digest"],"additionalProperties":false,"properties":{"upstream":{"type":"string"},"tool":{"type":"string","description":"the server's own name"},"digest":{"type":"string","pattern":"^sha256:[0-9a-f]{64}$"}}}"#,
-    ),
+pub(super) const HISTORY: Route = Route {
+    method: Method::GET,
+    path: "/admin/api/pins/history",
+    summary: "Every definition of one tool that is kept, with when it was seen, and who approved \
+              which of them when.",
+    need: Need::Look,
+    action: None,
+    query: &TOOL,
+    body: None,
     run: |api, asked| {
         async move {
-            let wrong = |why: &'static str| Failure::new(Code::InvalidArgs, why);
-            let body: Body = serde_json::from_slice(&asked.body).map_err(|_| {
-                wrong("the body is a JSON object with `upstream`, `tool` and `digest`, texts")
-            })?;
-            let digest = body.digest.strip_prefix("sha256:").and_then(ids::from_hex);
-            let digest = digest.ok_or_else(|| {
-                wrong(
-                    "a digest is `sha256:` and 64 digits of 0-9 and a-f, as /admin/api/pins tells",
-                )
-            })?;
-            let upstream = UpstreamName::parse(&body.upstream)
-                .map_err(|_| wrong("`upstream` is no upstream's name"))?;
-            let choice = PinChoice { upstream, tool: body.tool.into(), digest };
-            match api.gateway.approve_pin(choice, &asked.who).await {
-                Ok(()) => Ok(json!({ "approved": body.digest })),
-                Err(NotApproved::Unknown) => Err(Failure::new(
-                    Code::NotFound,
-                    "no such tool has this definition, now or when it was seen first: GET \
-                     /admin/api/pins",
-                )),
-                Err(NotApproved::Store(fault)) => {
-                    tracing::error!(error = %fault, "An approved definition could not be kept");
-                    Err(Failure::new(
-                        Code::Internal,
-                        "the store cannot be written: nothing is changed",
-                    ))
-                }
-            }
+            let (upstream, tool) = tool(&asked, &HISTORY)?;
+            api.gateway.pin_history(upstream, tool).await.map_err(failure)
         }
         .boxed()
     },
+};
+
+pub(super) const DIFF: Route = Route {
+    method: Method::GET,
+    path: "/admin/api/pins/diff",
+    summary: "How two definitions of a tool differ, each difference with its class and place; and \
+              the same of what is published, where a policy overrides it.",
+    need: Need::Look,
+    action: None,
+    query: &[
+        TOOL[0],
+        TOOL[1],
+        Parameter {
+            name: "from",
+            what: "A version's number or digest; without it, the approved one.",
+            required: false,
+        },
+        Parameter {
+            name: "to",
+            what: "The same; without it, the one that is listed.",
+            required: false,
+        },
+    ],
+    body: None,
+    run: |api, asked| {
+        async move {
+            let (upstream, tool) = tool(&asked, &DIFF)?;
+            let side = |name: &str| match asked.parameter(name) {
+                None => Ok(None),
+                Some(text) => which(&text).map(Some).ok_or_else(|| {
+                    wrong(format!("`{name}` is a version's number, or `sha256:` and 64 digits"))
+                }),
+            };
+            let (from, to) = (side("from")?, side("to")?);
+            let pair = PinPair { upstream, tool, from, to };
+            api.gateway.pin_diff(pair).await.map_err(failure)
+        }
+        .boxed()
+    },
+};
+
+const WISH: &str = r#"{"type":"object","required":["upstream","tool"],"additionalProperties":false,"properties":{"upstream":{"type":"string"},"tool":{"type":"string","description":"the server's own name"},"digest":{"type":"string","pattern":"^sha256:[0-9a-f]{64}$"},"version":{"type":"integer","minimum":1}}}"#;
+
+pub(super) const APPROVE: Route = Route {
+    method: Method::POST,
+    path: "/admin/api/pins/approve",
+    summary: "Approves one definition of a tool, by its digest or its version: that it is the one \
+              that was looked at. It stays approved across restarts, at every replica. The answer \
+              says how the tool stands then.",
+    need: Need::Approve,
+    action: Some("pin_approve"),
+    query: &[],
+    body: Some(WISH),
+    run: |api, asked| approve(api, asked, How::Approve).boxed(),
+};
+
+pub(super) const ROLLBACK: Route = Route {
+    method: Method::POST,
+    path: "/admin/api/pins/rollback",
+    summary: "Approves an earlier definition of a tool again; without `version` and `digest` the \
+              one that was approved before the one that is. A tool whose server does not list that \
+              one is held, or goes on by it where it only looks and policy lets it.",
+    need: Need::Approve,
+    action: Some("pin_rollback"),
+    query: &[],
+    body: Some(WISH),
+    run: |api, asked| approve(api, asked, How::Rollback).boxed(),
 };
 
 #[derive(Deserialize)]
@@ -75,5 +126,85 @@ pub(super) const APPROVE: Route = Route {
 struct Body {
     upstream: String,
     tool: String,
-    digest: String,
+    digest: Option<String>,
+    version: Option<u64>,
+}
+
+async fn approve(api: &Api, asked: Asked<'_>, how: How) -> Result<Value, Failure> {
+    let body: Body = serde_json::from_slice(&asked.body).map_err(|_| {
+        wrong(
+            "the body is a JSON object with `upstream` and `tool`, texts, and `digest`, a text, or \
+             `version`, a number",
+        )
+    })?;
+    let which = match (body.digest, body.version) {
+        (Some(digest), None) => match digest.starts_with("sha256:").then(|| which(&digest)) {
+            Some(Some(which)) => which,
+            _ => {
+                return Err(wrong(
+                    "a digest is `sha256:` and 64 digits of 0-9 and a-f, as /admin/api/pins tells",
+                ));
+            }
+        },
+        (None, Some(version)) => Which::Version(version),
+        (None, None) if how == How::Rollback => Which::Before,
+        (None, None) => {
+            return Err(wrong("say which definition is meant: its `digest`, or its `version`"));
+        }
+        (Some(_), Some(_)) => return Err(wrong("give one of `digest` and `version`")),
+    };
+    let upstream = UpstreamName::parse(&body.upstream)
+        .map_err(|_| wrong("`upstream` is no upstream's name"))?;
+    let wish = PinWish { upstream, tool: body.tool.into(), which, how };
+    api.gateway.approve_pin(wish, &asked.who).await.map_err(|fault| match (fault, which) {
+        (PinFault::Unknown, Which::Before) => Failure::new(
+            Code::NotFound,
+            "no other definition of this tool was approved before: name a `version`, as \
+             /admin/api/pins/history lists them",
+        ),
+        (fault, _) => failure(fault),
+    })
+}
+
+fn wrong(why: impl Into<std::borrow::Cow<'static, str>>) -> Failure {
+    Failure::new(Code::InvalidArgs, why)
+}
+
+fn failure(fault: PinFault) -> Failure {
+    match fault {
+        PinFault::Unknown => Failure::new(
+            Code::NotFound,
+            "no such tool has this definition, now or before: GET /admin/api/pins, and \
+             /admin/api/pins/history of the tool",
+        ),
+        PinFault::Alone => Failure::new(
+            Code::NotFound,
+            "the tool has no other definition to compare this one with",
+        ),
+        PinFault::Store(fault) => {
+            tracing::error!(error = %fault, "Definitions of tools cannot be read or kept");
+            Failure::new(Code::Internal, "the store cannot be used: nothing is changed")
+        }
+    }
+}
+
+/// A number, or a digest.
+fn which(text: &str) -> Option<Which> {
+    match text.strip_prefix("sha256:") {
+        Some(digits) => ids::from_hex(digits).map(Which::Digest),
+        None => text.parse().ok().filter(|version| *version > 0).map(Which::Version),
+    }
+}
+
+/// The tool that a query names.
+fn tool(asked: &Asked<'_>, route: &Route) -> Result<(UpstreamName, Arc<str>), Failure> {
+    if let Some(name) = asked.unknown(route) {
+        return Err(wrong(format!("`{name}` is no parameter of this")));
+    }
+    let missing = |name: &str| wrong(format!("`{name}` is missing"));
+    let upstream = asked.parameter("upstream").ok_or_else(|| missing("upstream"))?;
+    let upstream =
+        UpstreamName::parse(&upstream).map_err(|_| wrong("`upstream` is no upstream's name"))?;
+    let tool = asked.parameter("tool").ok_or_else(|| missing("tool"))?;
+    Ok((upstream, tool.as_str().into()))
 }

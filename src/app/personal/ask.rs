@@ -145,6 +145,7 @@ where
         service: means.service,
         interval: LONGEST,
         on_change: Arc::new(|| {}),
+        pins: None,
         closing: means.closing,
         caller: Some(caller),
     };

@@ -1,7 +1,8 @@
 //! Records of what is no exchange with a client: starts and ends, gaps, policies, keys, and what
 //! operators do.
 
-use super::{AdminAction, Event, Gap, Layout, Object, Writer, ids, key};
+use super::{AdminAction, Event, Gap, Layout, Object, PinChange, Writer, ids, key};
+use crate::model::change::ChangeClass;
 
 impl Writer {
     /// Appends a record of the log itself.
@@ -93,6 +94,34 @@ impl Writer {
             object.caller_text(key!("target"), target);
         }
         object.time(key!("ts"), ms);
+        object.close();
+        Layout { chain_at, seq_at }
+    }
+
+    /// Appends a record of what became of a tool's definition.
+    pub fn pin_change(&self, change: &PinChange<'_>, ms: u64, out: &mut Vec<u8>) -> Layout {
+        let mut object = Object::open(out);
+        object.text(key!("action"), Some(change.what));
+        let chain_at = object.mark();
+        object.texts(key!("classes"), change.classes.iter().map(ChangeClass::as_str));
+        object.text(key!("event"), Some(Event::PinChange.as_str()));
+        object.uuid(key!("id"), Some(ids::uuid_v7(ms)));
+        object.text(key!("instance"), Some(&self.instance));
+        object.pin(change.pin);
+        if let Some(by) = change.by {
+            object.nested(key!("principal"), |principal| {
+                principal.text(key!("auth"), Some("admin_token"));
+                principal.text(key!("caller"), Some(by));
+            });
+        }
+        if let Some(version) = change.version {
+            object.number(key!("schemaVersion"), version);
+        }
+        let seq_at = object.mark();
+        // A server chooses it.
+        object.caller_text(key!("tool"), change.tool);
+        object.time(key!("ts"), ms);
+        object.text(key!("upstream"), Some(change.upstream));
         object.close();
         Layout { chain_at, seq_at }
     }

@@ -11,6 +11,7 @@ mod egress;
 mod failing;
 mod issuers;
 mod keyring;
+mod pins;
 mod servers;
 mod upstreams;
 
@@ -31,6 +32,7 @@ pub use egress::RawEgress;
 pub use failing::{RawBreaker, RawRetries};
 pub use issuers::{ALGORITHMS, Algorithm, RawIssuer, RawScopes};
 pub use keyring::RawKeyring;
+pub use pins::RawPins;
 pub use servers::RawServers;
 pub use upstreams::{RawHeader, RawHeaderValue, RawProcess, RawUpstream};
 
@@ -67,6 +69,7 @@ pub struct RawConfig {
     pub approvals: RawApprovals,
     pub egress: RawEgress,
     pub steps: RawSteps,
+    pub pins: RawPins,
     pub keyring: Option<RawKeyring>,
     pub credentials: Option<RawCredentials>,
     pub servers: RawServers,
@@ -246,6 +249,7 @@ impl RawConfig {
             approvals: approvals::read(&mut map, faults),
             egress: egress::read(&mut map, faults),
             steps: read_steps(&mut map, faults),
+            pins: pins::read(&mut map, faults),
             keyring: map.optional("keyring", faults),
             credentials: map.optional("credentials", faults),
             servers: servers::read(&mut map, faults),

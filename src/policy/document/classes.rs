@@ -5,6 +5,7 @@ use std::{sync::Arc, time::Duration};
 use super::{
     faces::{Injected, Override},
     language::Language,
+    on_change::OnChange,
 };
 use crate::{
     fault::{FaultCode, Faults, Span},
@@ -35,6 +36,7 @@ pub struct ItemClass {
     pub risk: Option<Risk>,
     pub cost: Option<u32>,
     pub pin: Option<Pin>,
+    pub on_change: Option<OnChange>,
     pub timeout: Option<Spanned<Duration>>,
     pub max_time: Option<Spanned<Duration>>,
     /// Of reads alone.
@@ -157,6 +159,7 @@ impl ItemClass {
             risk: map.optional("risk", faults),
             cost: map.optional("cost", faults),
             pin: map.node("pin").and_then(|node| Pin::read(node, faults)),
+            on_change: map.node("on_change").and_then(|node| OnChange::read(node, faults)),
             timeout: some_time(&mut map, "timeout", faults),
             max_time: some_time(&mut map, "max_time", faults),
             retry_safe: map.optional("retry_safe", faults),
@@ -200,6 +203,17 @@ impl ItemClass {
             let message =
                 "`upstream_idempotent` with `idempotency: none`: there is no key to honour";
             faults.add(FaultCode::Contradiction, &honours.at, message);
+        }
+        if let (Some(risk), Some(on_change)) = (self.risk, &self.on_change)
+            && risk != Risk::ReadLow
+            && on_change.keeps
+        {
+            let message = format!(
+                "`on_change` lets a `{}` tool go on after a change: only a `read_low` one may, any \
+                 other is held until somebody approves",
+                risk.as_str()
+            );
+            faults.add(FaultCode::Contradiction, &on_change.at, message);
         }
         for parameter in self.published.iter().flat_map(|published| &published.parameters) {
             if self.inject.iter().flat_map(|all| all.iter()).any(|i| i.argument == parameter.name) {
@@ -246,6 +260,7 @@ impl ItemClass {
         let key = match (&self.inject, &self.published) {
             (Some(_), _) => "inject",
             (None, Some(_)) => "override",
+            (None, None) if self.on_change.is_some() => "on_change",
             (None, None) => return,
         };
         let message = format!("`{key}` is about tools, and this is a {}", family.one());
@@ -259,6 +274,7 @@ impl ItemClass {
         class.risk = class.risk.or(default.risk);
         class.cost = class.cost.or(default.cost);
         class.pin = class.pin.or(default.pin);
+        class.on_change = class.on_change.or(default.on_change);
         class.timeout = class.timeout.or(default.timeout);
         class.max_time = class.max_time.or(default.max_time);
         class.retry_safe = class.retry_safe.or(default.retry_safe);

@@ -10,6 +10,7 @@ mod directory;
 mod faces;
 mod language;
 mod limits;
+mod on_change;
 mod quotas;
 mod roles;
 mod rules;
@@ -82,6 +83,7 @@ pub(in crate::policy) mod words {
         cases::{DECISIONS, REASONS},
         classes::{IDEMPOTENCY, PINS, SCREENS},
         limits::{KEYS, STORE_DOWN},
+        on_change::ON_CHANGE,
         quotas::{DOES, WINDOWS},
         rules::EFFECTS,
     };

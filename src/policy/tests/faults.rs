@@ -212,6 +212,23 @@ fn a_tool_says_what_it_may_do() {
             "Y007 6:33 unknown pin `frist_use`: did you mean `first_use`?",
         ),
         (
+            "{ risk: read_low, on_change: keeep }",
+            "Y007 6:39 unknown answer to a change `keeep`: did you mean `keep`?",
+        ),
+        (
+            "{ risk: read_low, on_change: { type_change: keep } }",
+            "Y004 6:41 unknown key `type_change`: did you mean `type_changed`?",
+        ),
+        (
+            "{ risk: read_low, on_change: { dangerous: keep } }",
+            "C009 6:41 a tool that only looked and may now write is always held",
+        ),
+        (
+            "{ risk: write_low, on_change: { enum_narrowed: keep } }",
+            "C009 6:40 `on_change` lets a `write_low` tool go on after a change: only a `read_low` \
+             one may, any other is held until somebody approves",
+        ),
+        (
             "{ risk: read_low, timeout: 15 }",
             "Y006 6:37 expected a duration, found a number: write `15s` or `15ms`",
         ),

@@ -183,6 +183,38 @@ upstreams:
     assert!(matches!(pins, [Pin::FirstUse, Pin::Approve, Pin::Exactly([0x77, 0xb1, ..])]));
 }
 
+#[test]
+fn a_change_is_answered_as_is_said_of_the_tool_else_of_all() {
+    use crate::model::change::{ChangeClass, ChangeClasses};
+    let classes = "version: hangu/v1
+kind: Tools
+upstreams:
+  a:
+    default: { risk: read_low, on_change: { type_changed: keep } }
+    tools:
+      kept: { on_change: keep }
+      held: { on_change: quarantine }
+      some: { on_change: { default: keep, enum_widened: quarantine } }
+      rest: { cost: 2 }
+  b: { default: { risk: read_low } }
+";
+    let (policies, faults) = Policies::compile(vec![file("tools.yaml", classes)]);
+    assert!(faults.is_empty(), "{:#?}", told(&faults));
+    let policies = policies.unwrap();
+    let (usual, dangerous) = (ChangeClasses::USUAL, ChangeClass::Dangerous);
+    let none = ChangeClasses::NONE.with(dangerous);
+    for (upstream, tool, hold) in [
+        ("a", "kept", none),
+        ("a", "held", ChangeClasses::ALL),
+        ("a", "some", none.with(ChangeClass::EnumWidened)),
+        ("a", "rest", usual.without(ChangeClass::TypeChanged)),
+        ("b", "any", usual),
+        ("c", "any", usual),
+    ] {
+        assert_eq!(policies.item(Subject::tool(upstream, tool)).hold, hold, "{upstream}/{tool}");
+    }
+}
+
 /// The drafts are carried out as they stand, and all that is left out is refused.
 #[test]
 fn what_nothing_acts_on_yet_is_refused() {
