@@ -31,6 +31,9 @@ use crate::error::Error;
 /// How long what came of a look-up that brought nothing is answered again, where calls look up.
 const UNKNOWN_FOR: Duration = Duration::from_secs(1);
 
+/// How long a call waits for a newer answer than the one there is.
+const NEWER_WAIT: Duration = Duration::from_secs(1);
+
 /// How one upstream is reached.
 #[derive(Debug, Clone)]
 pub struct ClusterConfig {
@@ -110,7 +113,7 @@ pub struct Cluster {
     /// Whose turn it is, without a balancer.
     turn: AtomicUsize,
     /// Look-ups never overlap: pingora forbids it, and one is enough.
-    updating: tokio::sync::Mutex<()>,
+    updating: Arc<tokio::sync::Mutex<()>>,
     /// Milliseconds since `born` at which a look-up ended last; 0: none has.
     looked_up: AtomicU64,
     /// What came of it then, where it brought nothing.
@@ -147,7 +150,7 @@ impl Cluster {
             directory,
             balancer,
             turn: AtomicUsize::new(0),
-            updating: tokio::sync::Mutex::new(()),
+            updating: Arc::default(),
             looked_up: AtomicU64::new(0),
             unknown: Mutex::default(),
         }))
@@ -243,21 +246,12 @@ impl Cluster {
     /// # Errors
     /// No address is known that may be dialled. What was known stays where a look-up fails, and
     /// goes where the answer is another.
-    pub(super) async fn resolve(&self) -> Result<(), Error> {
-        let looked_up = async {
-            let _turn = self.updating.lock().await;
-            if !self.directory.peers().is_empty() && !self.is_stale() {
-                return Ok(());
-            }
-            if self.balancer.is_none()
-                && self.is_recent(UNKNOWN_FOR)
-                && let Some(unknown) = self.unknown.lock().clone()
-            {
-                return Err(unknown);
-            }
-            self.update().await
-        };
-        let unknown = match timeout(self.config.connect_timeout, looked_up).await {
+    pub(super) async fn resolve(self: &Arc<Self>) -> Result<(), Error> {
+        let mut limit = self.config.connect_timeout;
+        if !self.directory.peers().is_empty() {
+            limit = limit.min(NEWER_WAIT);
+        }
+        let unknown = match timeout(limit, self.look_up()).await {
             Ok(Ok(())) => return Ok(()),
             Ok(Err(unknown)) => unknown,
             Err(late) => {
@@ -274,6 +268,39 @@ impl Cluster {
         }
         self.tell(&unknown);
         Ok(())
+    }
+
+    /// Looks up once for all who wait.
+    async fn look_up(self: &Arc<Self>) -> Result<(), Unknown> {
+        if let Some(unknown) = self.lately_unknown() {
+            return Err(unknown);
+        }
+        let turn = self.updating.clone().lock_owned().await;
+        if !self.directory.peers().is_empty() && !self.is_stale() {
+            return Ok(());
+        }
+        if let Some(unknown) = self.lately_unknown() {
+            return Err(unknown);
+        }
+        if self.balancer.is_some() {
+            return self.update().await;
+        }
+        // It goes on when nobody waits for it any more, so that no second one is begun meanwhile:
+        // its thread could not be stopped.
+        let cluster = self.clone();
+        #[allow(clippy::disallowed_methods, reason = "it ends with the look-up")]
+        let updated = tokio::spawn(async move {
+            let updated = cluster.update().await;
+            drop(turn);
+            updated
+        });
+        updated.await.unwrap_or_else(|gone| Err(Unknown::failed(gone)))
+    }
+
+    /// What came of the last look-up, if it brought nothing just now and calls are who asks.
+    fn lately_unknown(&self) -> Option<Unknown> {
+        let lately = self.balancer.is_none() && self.is_recent(UNKNOWN_FOR);
+        if lately { self.unknown.lock().clone() } else { None }
     }
 
     /// Looks the names up again; what was known stays when that fails.

@@ -9,7 +9,7 @@ use std::{
     net::SocketAddr,
     sync::{
         Arc,
-        atomic::{AtomicU64, Ordering},
+        atomic::{AtomicBool, AtomicU64, Ordering},
     },
 };
 
@@ -51,6 +51,8 @@ pub(super) struct Directory {
     denied: ArcSwapOption<Denied>,
     /// What the last answers had that may not be dialled: it is told once.
     told: Mutex<Vec<Denied>>,
+    /// A look-up failed, and what was known before is gone on with: that is told once, too.
+    failing: AtomicBool,
 }
 
 /// Why no address is known.
@@ -117,6 +119,7 @@ impl Directory {
             peers: ArcSwap::default(),
             denied: ArcSwapOption::empty(),
             told: Mutex::default(),
+            failing: AtomicBool::new(false),
         }
     }
 
@@ -141,11 +144,11 @@ impl Directory {
         peers.retain(|peer| addresses.insert(peer.dial._address.clone()));
         let first = denied.first().cloned();
         self.tell(denied);
-        if peers.is_empty()
-            && first.is_none()
-            && let Some(error) = failure
-        {
-            return Err(Unknown::failed(error));
+        match failure {
+            Some(error) if peers.is_empty() && first.is_none() => {
+                return Err(Unknown::failed(error));
+            }
+            failure => self.tell_failure(failure.filter(|_| !peers.is_empty())),
         }
         self.known.lock().retain(|_, known| peers.iter().any(|peer| peer.id == known.id));
         let refusal = first.filter(|_| peers.is_empty());
@@ -201,6 +204,18 @@ impl Directory {
             tracing::warn!(%upstream, %denied, "An address of an upstream may not be dialled.");
         }
         *told = denied;
+    }
+
+    fn tell_failure(&self, failure: Option<std::io::Error>) {
+        let before = self.failing.swap(failure.is_some(), Ordering::Relaxed);
+        if let Some(problem) = failure.filter(|_| !before) {
+            let upstream = &self.upstream;
+            tracing::warn!(
+                %upstream,
+                %problem,
+                "A name of an upstream cannot be resolved: its last addresses stay in use."
+            );
+        }
     }
 }
 

@@ -152,6 +152,11 @@ async fn the_operator_is_told_once_which_address_was_refused() {
     names.lead("mixed.example", &[GOOD, "10.1.2.4"]);
     shop.refresh().await;
     assert_eq!((lines(refused), lines("10.1.2.4")), (2, 1));
+    names.lead("mixed.example", &[]);
+    for _ in 0..3 {
+        shop.refresh().await;
+    }
+    assert_eq!(lines("its last addresses stay in use"), 1);
 }
 
 #[tokio::test]

@@ -23,6 +23,21 @@ async fn the_first_calls_look_a_name_up_once_for_all_of_them() {
 }
 
 #[tokio::test]
+async fn a_call_that_is_given_up_leaves_its_look_up_to_the_next() {
+    let wire = Wire::echo().await;
+    let names = Names::new("shop.example", &[GOOD]);
+    *names.slow.lock() = Duration::from_millis(100);
+    let shop = on_demand("shop.example", wire.address.port(), public(&names), HOUR);
+    let core = Upstreams::new(transport());
+    for _ in 0..5 {
+        let given_up = tokio::time::timeout(Duration::from_millis(10), call(&core, &shop)).await;
+        assert!(given_up.is_err());
+    }
+    call(&core, &shop).await.unwrap();
+    assert_eq!(names.asked(), 1);
+}
+
+#[tokio::test]
 async fn an_old_answer_is_asked_for_again_and_stays_where_that_fails() {
     let wire = Wire::echo().await;
     let names = Names::new("shop.example", &[GOOD]);
