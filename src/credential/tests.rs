@@ -2,6 +2,7 @@
 
 mod files;
 mod kms;
+mod nonces;
 mod vault;
 mod vectors;
 

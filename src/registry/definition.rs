@@ -150,7 +150,7 @@ pub(super) fn span_in(object: Value<'_>, value: Value<'_>) -> Range<usize> {
 pub const DIGEST_FORM: i64 = 1;
 
 /// SHA-256 over the canonical form of the pinned members, in the order of `PINNED`.
-fn digest(tool: Value<'_>) -> [u8; 32] {
+pub(super) fn digest(tool: Value<'_>) -> [u8; 32] {
     let mut canonical = Vec::with_capacity(tool.raw().len());
     canonical.extend_from_slice(b"hangu.pin.v1");
     for member in PINNED {

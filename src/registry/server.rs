@@ -7,6 +7,7 @@
 //! register what is policy's to say.
 
 mod archive;
+mod asset;
 mod auth;
 mod fault;
 mod import;
@@ -21,12 +22,14 @@ mod tests;
 
 use std::{collections::HashSet, sync::Arc, time::Duration};
 
+use bytes::Bytes;
 use http::HeaderName;
 use secrecy::SecretString;
 use url::Url;
 
 pub use self::{
     archive::{Archive, ArchiveFault, Failure, ServerInfo, Spoken},
+    asset::{ASSET_VERSION, Asset, AssetPin, AssetVersion, MAX_ASSET, read_asset, write_asset},
     auth::read_secrets,
     fault::InputFault,
     import::{Imported, read_mcp_servers},
@@ -36,10 +39,11 @@ pub use self::{
     store::{Change, Changes, Marker, NotPut, ServerStore},
 };
 use crate::{
+    json::{Doc, Duplicates, Limits, Value},
     mcp::Version,
     model::{
         caller::{EmployeeId, TenantId},
-        server::DialectKind,
+        server::{DialectKind, Risk},
         template::HeaderTemplate,
     },
 };
@@ -122,6 +126,20 @@ pub struct Kept {
     pub registration: Registration,
     /// `None`: nobody has asked it yet.
     pub archive: Option<Archive>,
+}
+
+/// The least risk of a tool by what its server says itself, in `annotations`. A server is believed
+/// when it warns; what it does not say, and that a tool is harmless, says nothing.
+pub fn declared_risk(definition: &Bytes) -> Option<Risk> {
+    let limits = Limits { depth: 520, duplicates: Duplicates::Allow, outline: 1 };
+    let doc = Doc::parse(definition.clone(), &limits).ok()?;
+    let annotations = doc.root().get("annotations")?;
+    let says = |hint: &str| annotations.get(hint).and_then(Value::as_bool);
+    match (says("destructiveHint"), says("readOnlyHint")) {
+        (Some(true), read_only) if read_only != Some(true) => Some(Risk::WriteHigh),
+        (_, Some(false)) => Some(Risk::WriteLow),
+        _ => None,
+    }
 }
 
 // === impl Kept ===

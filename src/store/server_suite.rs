@@ -1,5 +1,7 @@
 //! What every store of personal servers does.
 
+mod killed;
+
 use std::{
     future::Future,
     sync::Arc,
@@ -13,6 +15,7 @@ use sqlx::{AssertSqlSafe, Connection, Executor, PgConnection, SqliteConnection};
 use tokio::sync::oneshot;
 use url::Url;
 
+pub use self::killed::a_killed_process_loses_nothing_that_was_acknowledged;
 use super::{Address, Opened, Store, suite::Place};
 use crate::{
     mcp::{Family, Served, Version},

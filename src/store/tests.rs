@@ -45,7 +45,7 @@ fn database(server: &str) -> String {
     format!("{server}/{name}")
 }
 
-fn block_on<T>(work: impl Future<Output = T>) -> T {
+pub(super) fn block_on<T>(work: impl Future<Output = T>) -> T {
     tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(work)
 }
 
@@ -118,7 +118,8 @@ contract!(servers_in_sqlite, sqlite, server_suite: a_write_names_what_it_replace
     everybody_sees_his_own_and_what_his_team_shares, what_was_listed_is_kept_to_the_byte,
     others_learn_of_every_write, what_was_kept_is_there_after_a_restart,
     of_many_who_write_at_once_one_wins, ten_thousand_servers_start_at_once,
-    what_was_deleted_long_ago_is_forgotten);
+    what_was_deleted_long_ago_is_forgotten,
+    a_killed_process_loses_nothing_that_was_acknowledged);
 
 contract!(servers_in_postgres, postgres, server_suite: a_write_names_what_it_replaces,
     two_addresses_of_one_key_are_not_merged, an_employee_has_as_many_as_he_may,
