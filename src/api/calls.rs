@@ -217,15 +217,23 @@ impl ToolCalls {
         caller: &Caller,
         key: &str,
     ) -> Result<Option<UpstreamName>, Error> {
-        let (Some(personal), Some(name)) = (&self.personal, UpstreamName::of_key(key)) else {
-            return Ok(None);
-        };
-        let own = match personal.of(caller, world) {
-            Own::Nothing => None,
-            Own::There(own) => Some(own),
-            Own::Loading(loading) => loading.await?,
-        };
+        let Some(name) = UpstreamName::of_key(key) else { return Ok(None) };
+        let own = self.own_world(world, caller).await?;
         Ok(own.filter(|own| own.catalog.knows(&name)).map(|_| name))
+    }
+
+    /// What the employee has of his own beside a world, if he has anything.
+    pub(super) async fn own_world(
+        &self,
+        world: &Arc<World>,
+        caller: &Caller,
+    ) -> Result<Option<Arc<World>>, Error> {
+        let Some(personal) = &self.personal else { return Ok(None) };
+        match personal.of(caller, world) {
+            Own::Nothing => Ok(None),
+            Own::There(own) => Ok(Some(own)),
+            Own::Loading(loading) => loading.await,
+        }
     }
 
     /// The operator's upstream of a key that policy lets a caller use. Where there are several,

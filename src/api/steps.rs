@@ -12,7 +12,10 @@ use std::sync::Arc;
 
 use http::Response;
 
-use self::{known::Known, make::Maker};
+use self::{
+    known::Known,
+    make::{Maker, Within},
+};
 use super::{
     answer,
     calls::{ToolCalls, one_header, source},
@@ -69,24 +72,30 @@ impl StepsApi {
     ) -> Result<Response<Body>, Error> {
         input::query(request.parts.uri.query(), [])?;
         match target {
-            Target::Compile => self.compile(tools, request),
+            Target::Compile => self.compile(tools, request).await,
             Target::Run => self.run(tools, request, calls).await,
         }
     }
 
     /// Makes no call: who may run the steps, and with which credentials, is of no matter here.
-    fn compile(&self, tools: &ToolCalls, request: &ApiRequest) -> Result<Response<Body>, Error> {
+    async fn compile(
+        &self,
+        tools: &ToolCalls,
+        request: &ApiRequest,
+    ) -> Result<Response<Body>, Error> {
         let input = Input::read(&request.parts.headers, request.body.clone(), &["steps"])?;
         let Some(steps) = input.value("steps") else {
             return Err(
                 wrong("`steps` is missing: a list of steps".to_owned()).with_pointer("/steps")
             );
         };
-        let tenant = &request.caller.tenant;
-        let known = Known { world: tools.worlds.current(), upstreams: &tools.upstreams, tenant };
+        let caller = &*request.caller;
+        let world = tools.worlds.current();
+        let own = tools.own_world(&world, caller).await?;
+        let known = Known { world, own, upstreams: &tools.upstreams, caller };
         let compiled = crate::steps::compile(steps, &known, self.max_steps)
             .map_err(|faults| faulty(&faults))?;
-        let (text, _) = compiled.write(tenant, &self.keys);
+        let (text, _) = compiled.write(&caller.tenant, &self.keys);
         Ok(answer([b"{\"compiled\":", &*text, b"}"].concat()))
     }
 
@@ -102,7 +111,7 @@ impl StepsApi {
         exchange.facts().run_id = Some(run);
         let asked =
             Run { id: run, compiled: &compiled, only, page, variables, limits: self.limits };
-        let mut maker = Maker { tools, request, calls };
+        let mut maker = Maker { within: Within { tools, request }, calls };
         let outcome = asked.go(&mut maker).await;
         note(request, &outcome);
         let trace_id = exchange.facts().trace.trace_id_hex();

@@ -1,8 +1,9 @@
-//! The tools that steps are compiled against: those of the operator's upstreams, as far as policy
-//! opens them to anybody in the tenant.
+//! The tools that steps are compiled against: those of the author's own servers, and of the
+//! operator's upstreams as far as policy opens them to anybody in the tenant.
 //!
-//! Not what the author may call: whoever runs the steps may be somebody else. A tool that is open
-//! to nobody in the tenant is to him like one that does not exist.
+//! Of these it does not matter what the author himself may call: whoever runs the steps may be
+//! somebody else. A tool that is open to nobody in the tenant is to him like one that does not
+//! exist.
 
 use std::sync::Arc;
 
@@ -12,7 +13,8 @@ use crate::{
     json::{Doc, Duplicates, Limits, Value},
     model::{
         call::Surface,
-        caller::TenantId,
+        caller::Caller,
+        exchange::DecisionKind,
         server::{IdempotencyMode, UpstreamName},
     },
     policy::ItemIndex,
@@ -27,8 +29,10 @@ const DEFINITIONS: Limits = Limits { depth: 512, duplicates: Duplicates::Allow, 
 /// What is known at one moment.
 pub(super) struct Known<'a> {
     pub world: Arc<World>,
+    /// What the author has of his own.
+    pub own: Option<Arc<World>>,
     pub upstreams: &'a Upstreams,
-    pub tenant: &'a TenantId,
+    pub caller: &'a Caller,
 }
 
 /// A schema, ready to hold arguments against.
@@ -47,6 +51,9 @@ impl Tools for Known<'_> {
     type Validator = Schema;
 
     fn find(&self, server_key: &str, tool: &str) -> Result<Found, Unfound> {
+        if let Some(found) = self.find_own(server_key, tool) {
+            return found;
+        }
         let of_key = || {
             let keyed = self.upstreams.iter().filter(|one| *one.server_key == *server_key);
             keyed.map(|one| &one.name)
@@ -55,14 +62,8 @@ impl Tools for Known<'_> {
             return Err(Unfound::Server);
         }
         match of_key().find_map(|name| self.open(name, tool)) {
-            Some((surface, found)) if found.held != Some(Held::New) => {
-                Ok(self.describe(&surface, &found))
-            }
-            Some(_) => Err(Unfound::NotApproved),
-            None => {
-                let listed = |name| self.world.catalog.listing(name) == Some(&Listing::Listed);
-                Err(if of_key().all(listed) { Unfound::Tool } else { Unfound::NotListed })
-            }
+            Some((surface, found)) => describe(&self.world, &surface, &found),
+            None => Err(missing(&self.world, of_key())),
         }
     }
 
@@ -72,30 +73,54 @@ impl Tools for Known<'_> {
 }
 
 impl Known<'_> {
-    /// A tool that somebody of the tenant may be let use.
-    fn open(&self, upstream: &UpstreamName, tool: &str) -> Option<(Surface, Arc<Tool>)> {
-        let surface = Surface::Upstream(upstream.clone());
-        let found = self.world.catalog.resolve(&surface, tool)?.clone();
-        let open = self.world.rules.is_open_to_somebody(self.tenant, ItemIndex::new(found.index));
-        open.then_some((surface, found))
+    /// The author's own server of a key comes first; nothing where he has none.
+    fn find_own(&self, server_key: &str, tool: &str) -> Option<Result<Found, Unfound>> {
+        let own = self.own.as_ref()?;
+        let name = UpstreamName::of_key(server_key).filter(|name| own.catalog.knows(name))?;
+        let surface = Surface::Upstream(name.clone());
+        let view = own.view_by_now(self.caller)?;
+        let sees =
+            |tool: &&Arc<Tool>| view.decide(ItemIndex::new(tool.index)).kind != DecisionKind::Hide;
+        Some(match own.catalog.resolve(&surface, tool).filter(sees) {
+            Some(found) => describe(own, &surface, found),
+            None => Err(missing(own, [&name].into_iter())),
+        })
     }
 
-    fn describe(&self, surface: &Surface, tool: &Tool) -> Found {
-        let policy = self.world.rules.item(ItemIndex::new(tool.index));
-        let mut published = tool.published(surface).clone();
-        if policy.is_some_and(|policy| publishes_key(tool, policy)) {
-            published = with_key_argument(&published);
-        }
-        let required = policy.filter(|policy| policy.idempotency == IdempotencyMode::Required);
-        let key_input = required
-            .map(|policy| policy.idempotency_argument.as_deref().unwrap_or(KEY_ARGUMENT).into());
-        Found {
-            digest: tool.definition.digest,
-            schema: schema_of(&published),
-            key_input,
-            withheld: withheld(tool),
-        }
+    /// A tool of the operator's that somebody of the tenant may be let use.
+    fn open(&self, upstream: &UpstreamName, tool: &str) -> Option<(Surface, Arc<Tool>)> {
+        let (tenant, rules) = (&self.caller.tenant, &self.world.rules);
+        let surface = Surface::Upstream(upstream.clone());
+        let found = self.world.catalog.resolve(&surface, tool)?.clone();
+        let open = rules.is_open_to_somebody(tenant, ItemIndex::new(found.index));
+        open.then_some((surface, found))
     }
+}
+
+/// What is said where none of these servers has the tool.
+fn missing<'a>(world: &World, mut servers: impl Iterator<Item = &'a UpstreamName>) -> Unfound {
+    let is_listed = |name| world.catalog.listing(name) == Some(&Listing::Listed);
+    if servers.all(is_listed) { Unfound::Tool } else { Unfound::NotListed }
+}
+
+fn describe(world: &World, surface: &Surface, tool: &Tool) -> Result<Found, Unfound> {
+    if tool.held == Some(Held::New) {
+        return Err(Unfound::NotApproved);
+    }
+    let policy = world.rules.item(ItemIndex::new(tool.index));
+    let mut published = tool.published(surface).clone();
+    if policy.is_some_and(|policy| publishes_key(tool, policy)) {
+        published = with_key_argument(&published);
+    }
+    let required = policy.filter(|policy| policy.idempotency == IdempotencyMode::Required);
+    let key_input = required
+        .map(|policy| policy.idempotency_argument.as_deref().unwrap_or(KEY_ARGUMENT).into());
+    Ok(Found {
+        digest: tool.definition.digest,
+        schema: schema_of(&published),
+        key_input,
+        withheld: withheld(tool),
+    })
 }
 
 fn schema_of(definition: &Bytes) -> Option<Bytes> {

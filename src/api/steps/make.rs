@@ -29,19 +29,30 @@ const TOOL: &str = "tool_error";
 
 /// Makes calls for the employee who runs the steps.
 pub(super) struct Maker<'a> {
+    pub within: Within<'a>,
+    pub calls: Calls,
+}
+
+/// What the calls of a run have in common.
+#[derive(Clone, Copy)]
+pub(super) struct Within<'a> {
     pub tools: &'a ToolCalls,
     pub request: &'a ApiRequest,
-    pub calls: Calls,
 }
 
 impl steps::Calls for Maker<'_> {
     async fn call(&mut self, asked: Asked<'_>) -> Called {
-        let exchange = self.tools.part(self.request);
-        let invocation = self.invocation(&asked);
-        let calls = self.calls.clone();
-        let made = self.tools.make(calls, self.request, &exchange, invocation);
+        let (within, calls) = (self.within, self.calls.clone());
+        let exchange = within.tools.part(within.request);
+        let made = async {
+            let server = within.server(&asked).await;
+            let invocation = invocation(&asked, server.as_ref());
+            let made = within.tools.make(calls, within.request, &exchange, invocation).await;
+            let is_own = server.is_some_and(|(_, name)| name.is_key());
+            within.told(made, &asked, &exchange, is_own)
+        };
         let end = match timeout_at(asked.deadline, made).await {
-            Ok(made) => self.told(made, &asked, &exchange),
+            Ok(end) => end,
             Err(_) => Err(Finding { error: out_of_time(&exchange), result: None }),
         };
         let facts = exchange.facts();
@@ -56,49 +67,28 @@ impl steps::Calls for Maker<'_> {
     }
 }
 
-impl Maker<'_> {
-    /// The call of a step, with its idempotency key where the tool wants it.
-    fn invocation(&self, asked: &Asked<'_>) -> Invocation {
-        let world = self.tools.worlds.current();
-        let mut arguments = asked.arguments.clone();
-        let mut key = asked.key.clone();
-        let named = self.upstream(&world, asked);
-        if let Some((tool, policy)) = named.and_then(|name| of(&world, &name, &asked.call.tool)) {
-            let required = policy.idempotency == IdempotencyMode::Required;
-            let own = required.then(|| asked.own_key.clone());
-            let place = match &policy.idempotency_argument {
-                Some(name) => Some(&**name),
-                None if required && tool.definition.has_key_argument => Some(KEY_ARGUMENT),
-                None => None,
-            };
-            match (place, key.clone().or(own)) {
-                // A binding of the argument itself comes first; where both are bound and differ,
-                // the stack says so.
-                (Some(name), Some(text)) => arguments = asked.arguments_with(name, &text),
-                (None, Some(text)) if !is_bound(asked, KEY_ARGUMENT) => key = Some(text),
-                _ => {}
-            }
+impl Within<'_> {
+    /// The server that the call will go to, and what is known of it. Where that cannot be told,
+    /// the call itself finds out why.
+    async fn server(self, asked: &Asked<'_>) -> Option<(Arc<World>, UpstreamName)> {
+        let (tools, caller, call) = (self.tools, &self.request.caller, asked.call);
+        let world = tools.worlds.current();
+        let own = tools.own_world(&world, caller).await.ok()?;
+        if let (Some(own), Some(name)) = (own, UpstreamName::of_key(&call.server_key))
+            && own.catalog.knows(&name)
+        {
+            return Some((own, name));
         }
-        Invocation {
-            server: Server::Key(asked.call.server_key.clone()),
-            tool: asked.call.tool.clone(),
-            arguments: Some(arguments),
-            idempotency_key: key,
-            key_header: None,
-            dry_run: false,
-        }
-    }
-
-    fn upstream(&self, world: &World, asked: &Asked<'_>) -> Option<UpstreamName> {
-        let call = asked.call;
-        self.tools.configured(world, &self.request.caller, &call.server_key, &call.tool)
+        let found = tools.configured(&world, caller, &call.server_key, &call.tool)?;
+        Some((world, found))
     }
 
     fn told(
-        &self,
+        self,
         made: Made,
         asked: &Asked<'_>,
-        exchange: &Arc<Exchange>,
+        exchange: &Exchange,
+        is_own: bool,
     ) -> Result<Bytes, Finding> {
         match made.result {
             Ok(answer) if answer.is_error() => {
@@ -108,6 +98,7 @@ impl Maker<'_> {
                 Err(Finding { error, result: Some(answer.raw().clone()) })
             }
             Ok(answer) => Ok(answer.raw().clone()),
+            Err(error) if is_own => Err(Finding { error, result: None }),
             Err(error) => {
                 let error = self.no_right(error, asked, exchange);
                 Err(Finding { error, result: None })
@@ -117,7 +108,7 @@ impl Maker<'_> {
 
     /// A tool that the employee may not use answers like none; but the step names it, and it was
     /// compiled for his tenant, so what he lacks is the right.
-    fn no_right(&self, error: Error, asked: &Asked<'_>, exchange: &Exchange) -> Error {
+    fn no_right(self, error: Error, asked: &Asked<'_>, exchange: &Exchange) -> Error {
         if !matches!(error.code(), Code::NotFound | Code::ServerNotConfigured)
             || error.is_from_upstream()
         {
@@ -135,6 +126,38 @@ impl Maker<'_> {
         let error = Error::new(Code::PermissionDenied, message).with_reason(reason);
         exchange.facts().failed(&error);
         error
+    }
+}
+
+/// The call of a step, with its idempotency key where the tool wants it.
+fn invocation(asked: &Asked<'_>, server: Option<&(Arc<World>, UpstreamName)>) -> Invocation {
+    let mut arguments = asked.arguments.clone();
+    let mut key = asked.key.clone();
+    if let Some((world, name)) = server
+        && let Some((tool, policy)) = of(world, name, &asked.call.tool)
+    {
+        let required = policy.idempotency == IdempotencyMode::Required;
+        let own = required.then(|| asked.own_key.clone());
+        let place = match &policy.idempotency_argument {
+            Some(name) => Some(&**name),
+            None if required && tool.definition.has_key_argument => Some(KEY_ARGUMENT),
+            None => None,
+        };
+        match (place, key.clone().or(own)) {
+            // A binding of the argument itself comes first; where both are bound and differ,
+            // the stack says so.
+            (Some(name), Some(text)) => arguments = asked.arguments_with(name, &text),
+            (None, Some(text)) if !is_bound(asked, KEY_ARGUMENT) => key = Some(text),
+            _ => {}
+        }
+    }
+    Invocation {
+        server: Server::Key(asked.call.server_key.clone()),
+        tool: asked.call.tool.clone(),
+        arguments: Some(arguments),
+        idempotency_key: key,
+        key_header: None,
+        dry_run: false,
     }
 }
 
