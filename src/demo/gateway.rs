@@ -76,7 +76,11 @@ audit: {{ file: "{audit}" }}
 store: memory
 callers:
   corp-gateway:
-    {{ keys: [{{ env: GATEWAY_KEY }}], tenant: acme, identity: header, catalog_roles: [member] }}
+    keys: [{{ env: GATEWAY_KEY }}]
+    tenant: acme
+    identity: header
+    catalog_roles: [member]
+    call_sources: [agent, web, script, post_action, cli]
   local-dev:
     keys: [{{ env: DEV_KEY }}]
     tenant: acme
