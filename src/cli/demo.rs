@@ -12,7 +12,7 @@ use crate::{
         orders,
         platform::{self, PlatformConfig},
     },
-    model::trace::to_hex,
+    model::{server_key::server_key, trace::to_hex},
     telemetry::logs,
 };
 
@@ -74,7 +74,8 @@ impl Demo {
             Err(error) => return super::fail(error),
         };
         let file = audit.0.display().to_string();
-        ended(app.host(false, move |address, admin| banner(address, admin, &file)))
+        let orders = orders_key(servers.orders);
+        ended(app.host(false, move |address, admin| banner(address, admin, &file, &orders)))
     }
 }
 
@@ -134,8 +135,14 @@ fn serve_beside(key: SecretString) -> Result<Servers, String> {
     servers.recv().map_err(|_| "the demo's servers did not start".to_owned())?
 }
 
+/// The key under which steps name the order server.
+fn orders_key(orders: SocketAddr) -> String {
+    let url = url::Url::parse(&format!("http://{orders}/mcp"));
+    url.map(|url| server_key(&url).to_string()).unwrap_or_default()
+}
+
 /// What to try, ready to be copied.
-fn banner(address: SocketAddr, admin: SocketAddr, audit: &str) {
+fn banner(address: SocketAddr, admin: SocketAddr, audit: &str, orders: &str) {
     let at = format!("http://{address}");
     let json = "-H 'Content-Type: application/json'";
     let key = format!("-H 'X-Api-Key: {}'", gateway::GATEWAY_KEY);
@@ -197,6 +204,18 @@ fn banner(address: SocketAddr, admin: SocketAddr, audit: &str) {
              export HANGU_URL={at} HANGU_API_KEY={gateway} HANGU_EMP_ID=E1010\n\
              {program} approvals ls     # tells its ID\n\
              {program} approvals approve ID",
+            gateway = gateway::GATEWAY_KEY,
+        ),
+    );
+    call(
+        "6. A declarative step, compiled for the tenant and run for whoever asks",
+        format!(
+            "export HANGU_URL={at} HANGU_API_KEY={gateway} HANGU_EMP_ID=E1001\n\
+             {program} steps compile - <<'END' | {program} steps run - \\\n  \
+             --context '{{\"url\":\"https://shop.example/orders?orderId=O-1001\"}}'\n\
+             {{\"stepIndex\":3,\"type\":\"mcpCall\",\"mcp\":{{\"serverKey\":\"{orders}\",\n  \
+             \"toolName\":\"query_order\",\"saveAs\":\"orderQueryResult\",\"failurePolicy\":\"required\",\n  \
+             \"inputBindings\":{{\"orderId\":{{\"source\":\"page.url\",\"path\":\"orderId\"}}}}}}}}\nEND",
             gateway = gateway::GATEWAY_KEY,
         ),
     );

@@ -2,12 +2,12 @@
 
 mod command;
 mod failing;
+mod whole;
 
 use std::{sync::Arc, time::Duration};
 
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
-use tempfile::TempDir;
 
 use crate::support::{Answer, Gateway, Received, Reply, Request, Speaks, Upstream, gateway::KEY};
 
@@ -75,7 +75,8 @@ fn result(result: &str) -> Answer {
     Answer::json(format!(r#"{{"jsonrpc":"2.0","id":{{{{id}}}},"result":{result}}}"#))
 }
 
-fn gateway_in(folder: &Arc<TempDir>, servers: &[(&str, &Upstream)], more: &str) -> Gateway {
+/// With further keys of the file, and further policies.
+fn gateway_with(servers: &[(&str, &Upstream)], more: &str, policies: &[&str]) -> Gateway {
     let hash = |key: &str| -> String {
         Sha256::digest(key).iter().map(|byte| format!("{byte:02x}")).collect()
     };
@@ -90,12 +91,13 @@ fn gateway_in(folder: &Arc<TempDir>, servers: &[(&str, &Upstream)], more: &str) 
         hash(GLOBEX),
         hash(AGENT)
     );
-    let policies = [DIRECTORY, POLICY, OWNERS, TOOLS];
-    Gateway::start_in(folder.clone(), Some(SECRET), &yaml, &policies)
+    let policies = [&[DIRECTORY, POLICY, OWNERS, TOOLS], policies].concat();
+    let folder = Arc::new(tempfile::tempdir().unwrap());
+    Gateway::start_in(folder, Some(SECRET), &yaml, &policies)
 }
 
 fn gateway(servers: &[(&str, &Upstream)], more: &str) -> Gateway {
-    gateway_in(&Arc::new(tempfile::tempdir().unwrap()), servers, more)
+    gateway_with(servers, more, &[])
 }
 
 /// The serverKey of an upstream.

@@ -100,6 +100,9 @@ fn what_is_not_said_has_a_default() {
     let approvals = config.approvals;
     assert_eq!((approvals.keep, approvals.max_arguments), (secs(7 * 86_400), 64 << 10));
     assert_eq!((approvals.max_waiting, approvals.max_waiting_each), (10_000, 100));
+    let steps = config.steps;
+    assert_eq!((steps.max_steps, steps.limits.max_time), (7, secs(60)));
+    assert_eq!(steps.limits.max_variables, 1 << 10);
     let servers = config.servers;
     assert_eq!((servers.refresh, servers.loaded, servers.max_asked), (secs(600), 10_000, 16));
     assert_eq!((servers.timeout, servers.max_time), (secs(15), secs(120)));
@@ -168,6 +171,7 @@ drain_timeout: 30s
 edge: { header_timeout: 5s, idle_timeout: 60s, body_timeout: 20s, max_connections: 100, max_body: 2MiB, hold: 3s, max_batch: 20, batch_concurrency: 4 }
 streams: { per_principal: 4, total: 50, subscriptions: 7, sessions: 60, resume_window: 0s, resume_bytes: 2KiB, resume_total: 3MiB }
 approvals: { keep: 1d, max_arguments: 1KiB, max_waiting: 10, max_waiting_each: 2 }
+steps: { max_time: 1m, max_steps: 7, max_variables: 1KiB }
 servers: { refresh: 1m, loaded: 5, idle: 1m, max_asked: 2, timeout: 3s, max_time: 9s, connect_timeout: 1s, max_request_bytes: 1KiB, max_response_bytes: 2KiB }
 pins: { versions: 5, max_tools: 100, unlisted: 1d }
 idempotency: { capacity_bytes: 1MiB, max_keys: 10, ttl: 1h, wait: 0s, max_body: 1KiB }

@@ -80,3 +80,32 @@ fn views_are_shared_by_all_whom_a_rollout_treats_alike() {
     let nobody = set.view(&tenant("acme"), &caller("gate"), &roles(&["member"]));
     assert!(Arc::ptr_eq(&view("E3"), &nobody));
 }
+
+#[test]
+fn a_tool_is_open_in_a_tenant_where_somebody_of_it_may_be_let_use_it() {
+    let platform = policy(
+        "platform",
+        &[
+            "{ id: owners, effect: allow, roles: [owner], tools: [\"crm/contacts.search\", \
+             \"crm/contacts.export\", \"crm/contacts.update\", \"crm/unheard.of\"] }",
+            "{ id: nobody, effect: deny, tools: [crm/contacts.export] }",
+            "{ id: no-guests, effect: deny, roles: [guest], tools: [crm/contacts.search] }",
+            "{ id: not-so, effect: deny, tools: [crm/contacts.update], when: { arg: /x, eq: 1 } }",
+        ],
+    );
+    let acme = policy(
+        "{ tenant: acme }",
+        &["{ id: keys, effect: allow, callers: [gate], tools: [\"wiki/*\"] }"],
+    );
+    let set = bind(&compile(vec![
+        file("tools.yaml", TOOLS),
+        file("p.yaml", &platform),
+        file("a.yaml", &acme),
+    ]));
+    let open = |of: &str| -> Vec<&str> {
+        let is = |index: &usize| set.is_open_to_somebody(&tenant(of), ItemIndex::new(*index));
+        (0..CATALOG.len() + 1).filter(is).map(|index| CATALOG[index].1).collect()
+    };
+    assert_eq!(open("acme"), ["contacts.search", "contacts.update", "page.read"]);
+    assert_eq!(open("globex"), ["contacts.search", "contacts.update"]);
+}

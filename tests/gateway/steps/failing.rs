@@ -148,3 +148,32 @@ fn another_definition_than_was_compiled_against_is_told_and_decides_nothing() {
     let states = ran(&run(&gone, "E2", &number, json!({}))).1;
     assert_eq!(states, ["failed server_not_configured"]);
 }
+
+/// What somebody has to say yes to is one and the same call whenever its run goes on.
+#[test]
+fn a_step_that_waits_for_a_yes_runs_when_its_run_goes_on() {
+    const ASK: &str = "version: hangu/v1
+kind: Policy
+scope: { tenant: acme }
+rules:
+  - { id: two-eyes, effect: require_approval, tools: [one/named], approval: { roles: [member] } }
+";
+    let one = server();
+    let gateway = gateway_with(&[("one", &one)], "", &[ASK]);
+    let key = key_of(&gateway, "one");
+    let n = json!({ "n": constant(json!(1)) });
+    let steps = json!([
+        step(1, &key, "echo", json!({}), json!({ "saveAs": "a" })),
+        step(2, &key, "named", n, json!({})),
+    ]);
+    let compiled = compiled(&gateway, &steps);
+    let (told, states) = ran(&run(&gateway, "E1", &compiled, json!({})));
+    assert_eq!(states, ["ok", "failed approval_required"], "{told}");
+    let id = told["steps"][1]["error"]["approvalId"].as_str().unwrap();
+    let decided = post(&format!("/v1/approvals/{id}/approve"), "E2", "{}").ask(&gateway);
+    assert_eq!(decided.status, 200, "{}", decided.text());
+    let go_on = json!({ "stepIndex": 2, "runId": told["runId"], "variables": told["variables"] });
+    let (told, states) = ran(&run(&gateway, "E1", &compiled, go_on));
+    assert_eq!(states, ["ok"], "{told}");
+    assert_eq!(one.calls().len(), 2);
+}
