@@ -31,9 +31,9 @@ use crate::{
     clock::Clock,
     credential::VaultFault,
     error::{Code, Next},
-    model::server::UpstreamName,
+    model::caller::{EmployeeId, TenantId},
     policy::Question,
-    registry::{PinFault, PinPair, PinWish},
+    registry::{PinFault, PinPair, PinWish, store::Scope},
 };
 
 /// Everything of it begins with this.
@@ -57,9 +57,15 @@ pub trait Gateway: Send + Sync + 'static {
     /// How every tool's definition stands.
     fn pins(&self) -> Value;
     /// Every definition of a tool that is kept, and its approvals.
+    /// The same, of the servers that an employee registered.
+    fn pins_of(
+        &self,
+        tenant: TenantId,
+        owner: EmployeeId,
+    ) -> BoxFuture<'static, Result<Value, PinFault>>;
     fn pin_history(
         &self,
-        upstream: UpstreamName,
+        scope: Scope,
         tool: Arc<str>,
     ) -> BoxFuture<'static, Result<Value, PinFault>>;
     /// How two definitions of a tool differ.

@@ -28,9 +28,9 @@ use crate::{
     config::{AdminRole, AdminToken},
     credential::{Vault, VaultFault, Whose},
     edge::{Phase, Shutdown, Stats},
-    model::server::UpstreamName,
+    model::caller::{EmployeeId, TenantId},
     policy::Question,
-    registry::{PinFault, PinPair, PinWish},
+    registry::{PinFault, PinPair, PinWish, store::Scope},
     telemetry::logs,
 };
 
@@ -123,13 +123,22 @@ impl Gateway for Operations {
         self.pins.all()
     }
 
+    fn pins_of(
+        &self,
+        tenant: TenantId,
+        owner: EmployeeId,
+    ) -> BoxFuture<'static, Result<Value, PinFault>> {
+        let pins = self.pins.clone();
+        async move { pins.of_own(tenant, owner).await }.boxed()
+    }
+
     fn pin_history(
         &self,
-        upstream: UpstreamName,
+        scope: Scope,
         tool: Arc<str>,
     ) -> BoxFuture<'static, Result<Value, PinFault>> {
         let pins = self.pins.clone();
-        async move { pins.history(upstream, tool).await }.boxed()
+        async move { pins.history(scope, tool).await }.boxed()
     }
 
     fn pin_diff(&self, pair: PinPair) -> BoxFuture<'static, Result<Value, PinFault>> {

@@ -95,7 +95,6 @@ pub(super) fn app(
         personal::limits(&config.servers),
     );
     let (own, asker) = PersonalServers::new(servers.clone(), maker, &config.servers, clock.clone());
-    own.govern(governed.clone());
     let personal: Option<Arc<dyn Personal>> = Some(Arc::new(own.clone()));
     let worlds = governed.worlds.clone();
     let told = webhook::webhook(&config, &transport, &egress, &metrics, &clock)?;
@@ -240,7 +239,9 @@ pub(super) fn app(
         clock: clock.clone(),
         last: last_pin.map(Into::into),
         behind: false.into(),
+        own: own.clone().into(),
     });
+    own.govern(governed.clone(), pins.clone());
     let background = Background {
         transport: transport.clone(),
         on_change: governed.clone().on_change(),

@@ -10,7 +10,7 @@ mod told;
 use std::{
     collections::HashMap,
     sync::{
-        Arc,
+        Arc, OnceLock,
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
     time::Duration,
@@ -20,15 +20,21 @@ use futures_util::{FutureExt, future::BoxFuture};
 use serde_json::Value;
 use tokio::{sync::oneshot, time::Instant};
 
-use super::world::Governed;
+use super::{personal::PersonalServers, world::Governed};
 use crate::{
+    api::Reach,
     audit::{Audit, PinChange},
     clock::Clock,
     config, discovery,
-    model::{change::ChangeClasses, server::UpstreamName},
+    model::{
+        caller::{EmployeeId, TenantId},
+        change::ChangeClasses,
+        server::UpstreamName,
+    },
+    policy::Policies,
     registry::{
-        Change, Definition, PinFault, PinPair, PinWish,
-        store::{Approved, Bounds, How, Kept, PinStore, SOME, Scope, Seen, StoreFault, Then, Wish},
+        Change, Definition, PinFault, PinPair, PinState, PinWish,
+        store::{Bounds, History, How, Kept, PinStore, SOME, Scope, Seen, StoreFault, Then, Wish},
     },
     telemetry::Metrics,
 };
@@ -54,6 +60,8 @@ pub(super) struct Pins {
     pub last: Option<AtomicU64>,
     /// Something could not be kept.
     pub behind: AtomicBool,
+    /// Servers that employees registered.
+    pub own: OnceLock<PersonalServers>,
 }
 
 impl Pins {
@@ -69,8 +77,7 @@ impl Pins {
     }
 
     /// Has definitions kept, as far as the store can.
-    async fn keep(&self, upstream: &UpstreamName, mut seen: Vec<Seen>) -> Vec<Kept> {
-        let scope = Scope::upstream(upstream);
+    pub async fn keep(&self, scope: &Scope, mut seen: Vec<Seen>) -> Vec<Kept> {
         let (versions, tools) = (self.settings.versions, self.settings.max_tools);
         let bounds = Bounds { versions, tools };
         let mut all = Vec::with_capacity(seen.len());
@@ -87,7 +94,7 @@ impl Pins {
                 all.extend(known.unwrap_or_default());
                 if !self.behind.swap(true, Ordering::Relaxed) {
                     tracing::warn!(
-                        upstream.name = %upstream,
+                        upstream.name = %scope,
                         "new definitions of tools cannot be kept: those tools are held until they \
                          can be; what was approved before goes on"
                     );
@@ -98,14 +105,14 @@ impl Pins {
                 continue;
             };
             for kept in kept.iter().filter(|kept| kept.by_first_use) {
-                self.note("first_use", upstream, &kept.tool, Some(kept), None);
+                self.note("first_use", scope, &kept.tool, Some(kept), None);
             }
             all.extend(kept);
         }
         let refused = all.iter().filter(|kept| kept.version.is_none()).count();
         if refused > 0 {
             tracing::error!(
-                upstream.name = %upstream,
+                upstream.name = %scope,
                 "{refused} tools are held: of more than {tools} tools of an upstream no \
                  definitions are kept (`pins.max_tools`), those included that it listed before"
             );
@@ -113,17 +120,30 @@ impl Pins {
         all
     }
 
-    fn note(
+    /// What is kept already of these; nothing of it while the store is away.
+    pub async fn look(&self, scope: &Scope, seen: &[Seen]) -> Vec<Kept> {
+        let mut all = Vec::with_capacity(seen.len());
+        for chunk in seen.chunks(CHUNK) {
+            let (of, chunk) = (scope.clone(), chunk.to_vec());
+            match self.ask(|store, then| store.look(of, chunk, then)).await {
+                Ok(kept) => all.extend(kept),
+                Err(_) => return all,
+            }
+        }
+        all
+    }
+
+    pub fn note(
         &self,
         what: &'static str,
-        upstream: &UpstreamName,
+        scope: &Scope,
         tool: &str,
         kept: Option<&Kept>,
         drift: Option<([u8; 32], ChangeClasses)>,
     ) {
         let change = PinChange {
             what,
-            upstream: upstream.as_str(),
+            upstream: scope.as_str(),
             tool,
             pin: kept.map(|kept| kept.digest).or(drift.map(|(seen, _)| seen)),
             version: kept.and_then(|kept| kept.version),
@@ -145,7 +165,7 @@ impl Pins {
             let mut changed = false;
             if self.behind.swap(false, Ordering::Relaxed) || applied {
                 for (upstream, seen) in self.governed.registry().unsettled(self.governed.care()) {
-                    let kept = self.keep(&upstream, seen).await;
+                    let kept = self.keep(&Scope::upstream(&upstream), seen).await;
                     changed |= self.governed.registry().settle(&upstream, &kept);
                 }
             }
@@ -171,7 +191,9 @@ impl Pins {
                 return changed;
             };
             for approved in &news {
-                if self.governed.registry().approve(approved) {
+                if let Some((tenant, owner, _)) = approved.scope.of_own() {
+                    self.own_changed(&tenant, &owner);
+                } else if self.governed.registry().approve(approved) {
                     changed = true;
                     tracing::info!(
                         tool.name = %format_args!("{}/{}", approved.scope, approved.tool),
@@ -210,33 +232,52 @@ impl Pins {
         told.collect::<Vec<_>>().into()
     }
 
-    pub async fn history(&self, upstream: UpstreamName, tool: Arc<str>) -> Result<Value, PinFault> {
-        let history = self.kept(&upstream, &tool).await?;
+    /// The same, of the servers that an employee registered.
+    pub async fn of_own(&self, tenant: TenantId, owner: EmployeeId) -> Result<Value, PinFault> {
+        let Some(own) = self.own.get() else { return Ok(Value::Array(Vec::new())) };
+        let states = own.pins(&tenant, &owner).await.map_err(PinFault::Store)?;
+        let policies = self.governed.policies().personal(&tenant);
+        let told = states.iter().map(|(state, _)| {
+            let mut told = told::state(state, &policies, &self.server_keys);
+            told["serverKey"] = state.upstream.as_str().into();
+            told["upstream"] = Scope::own(&tenant, &owner, &state.upstream).as_str().into();
+            told
+        });
+        Ok(told.collect::<Vec<_>>().into())
+    }
+
+    pub async fn history(&self, scope: Scope, tool: Arc<str>) -> Result<Value, PinFault> {
+        let history = self.kept(&scope, &tool).await?;
         if history.versions.is_empty() {
             return Err(PinFault::Unknown);
         }
-        let listed = self.listed(&upstream, &tool).map(|(_, definition)| definition.digest);
-        Ok(told::history(&upstream, &tool, &history, listed))
+        let listed = self.listed(&scope, &tool).await?.map(|(_, definition)| definition.digest);
+        Ok(told::history(&scope, &tool, &history, listed))
     }
 
     pub async fn diff(&self, pair: PinPair) -> Result<Value, PinFault> {
-        let history = self.kept(&pair.upstream, &pair.tool).await?;
-        let listed = self.listed(&pair.upstream, &pair.tool).map(|(_, definition)| definition);
-        told::diff(&pair, &history, listed, &self.governed.policies())
+        let history = self.kept(&pair.scope, &pair.tool).await?;
+        let listed = self.listed(&pair.scope, &pair.tool).await?.map(|(_, definition)| definition);
+        told::diff(&pair, &history, listed, &self.policies(&pair.scope))
     }
 
     /// Approves a definition, and says how the tool stands then. What is acknowledged is durable.
     pub async fn approve(&self, wish: PinWish, by: Box<str>) -> Result<Value, PinFault> {
-        let PinWish { upstream, tool, which, how } = wish;
-        let (scope, at_ms) = (Scope::upstream(&upstream), self.clock.now_ms());
-        let wish = Wish { scope, tool: tool.clone(), which, how, by, at_ms };
+        let PinWish { scope, tool, which, how } = wish;
+        let at_ms = self.clock.now_ms();
+        let wish = Wish { scope: scope.clone(), tool: tool.clone(), which, how, by, at_ms };
         let approved = self.ask(|store, then| store.approve(wish, then)).await;
         let approved = approved.map_err(PinFault::Store)?.ok_or(PinFault::Unknown)?;
-        self.governed.registry().approve(&approved);
-        self.governed.rebuild();
+        match scope.of_own() {
+            Some((tenant, owner, _)) => self.own_changed(&tenant, &owner),
+            None => {
+                self.governed.registry().approve(&approved);
+                self.governed.rebuild();
+            }
+        }
         let change = PinChange {
             what: if how == How::Rollback { "rolled_back" } else { "approved" },
-            upstream: upstream.as_str(),
+            upstream: scope.as_str(),
             tool: &tool,
             pin: Some(approved.digest),
             version: Some(approved.version),
@@ -244,29 +285,53 @@ impl Pins {
             classes: ChangeClasses::NONE,
         };
         self.audit.pin_change(&change, self.clock.now_ms());
-        Ok(self.told(&upstream, &approved))
+        // It is approved, whatever else can be said of it at the moment.
+        let state = self.listed(&scope, &approved.tool).await.ok().flatten();
+        let policies = self.policies(&scope);
+        let state = state.map(|(state, _)| told::state(&state, &policies, &self.server_keys));
+        Ok(told::approved(&approved, state))
     }
 
-    fn told(&self, upstream: &UpstreamName, approved: &Approved) -> Value {
-        let state = self.listed(upstream, &approved.tool).map(|(state, _)| state);
-        let state = state.map(|it| told::state(&it, &self.governed.policies(), &self.server_keys));
-        told::approved(approved, state)
+    fn own_changed(&self, tenant: &TenantId, owner: &EmployeeId) {
+        if let Some(own) = self.own.get() {
+            own.changed(tenant, owner);
+        }
     }
 
-    async fn kept(
-        &self,
-        upstream: &UpstreamName,
-        tool: &Arc<str>,
-    ) -> Result<crate::registry::store::History, PinFault> {
-        let (scope, tool) = (Scope::upstream(upstream), tool.clone());
+    /// The policies that are about these tools.
+    fn policies(&self, scope: &Scope) -> Policies {
+        let policies = self.governed.policies();
+        match scope.of_own() {
+            Some((tenant, ..)) => policies.personal(&tenant),
+            None => policies,
+        }
+    }
+
+    async fn kept(&self, scope: &Scope, tool: &Arc<str>) -> Result<History, PinFault> {
+        let (scope, tool) = (scope.clone(), tool.clone());
         self.ask(|store, then| store.history(scope, tool, then)).await.map_err(PinFault::Store)
     }
 
-    fn listed(
+    async fn listed(
+        &self,
+        scope: &Scope,
+        tool: &str,
+    ) -> Result<Option<(PinState, Arc<Definition>)>, PinFault> {
+        if let Some((tenant, owner, server)) = scope.of_own() {
+            let Some(own) = self.own.get() else { return Ok(None) };
+            let all = own.pins(&tenant, &owner).await.map_err(PinFault::Store)?;
+            let is = |(state, _): &(PinState, _)| state.upstream == server && *state.tool == *tool;
+            return Ok(all.into_iter().find(is));
+        }
+        let name = UpstreamName::parse(scope.as_str()).ok();
+        Ok(name.and_then(|name| self.listed_of(&name, tool)))
+    }
+
+    fn listed_of(
         &self,
         upstream: &UpstreamName,
         tool: &str,
-    ) -> Option<(crate::registry::PinState, Arc<Definition>)> {
+    ) -> Option<(PinState, Arc<Definition>)> {
         let care = self.governed.care()(upstream, tool);
         self.governed.registry().pin(upstream, tool, care)
     }
@@ -283,13 +348,15 @@ impl discovery::Pins for Pins {
         if seen.is_empty() {
             return std::future::ready(Vec::new()).boxed();
         }
-        self.keep(upstream, seen).boxed()
+        let scope = Scope::upstream(upstream);
+        async move { self.keep(&scope, seen).await }.boxed()
     }
 
     fn changed(&self, upstream: &UpstreamName, change: &Change) {
+        let scope = Scope::upstream(upstream);
         for drift in &change.drifted {
             self.metrics.pin_mismatch(upstream.as_str());
-            let held = self.listed(upstream, &drift.tool).and_then(|(state, _)| state.held);
+            let held = self.listed_of(upstream, &drift.tool).and_then(|(state, _)| state.held);
             tracing::warn!(
                 upstream.name = %upstream,
                 tool.name = %drift.tool,
@@ -298,12 +365,12 @@ impl discovery::Pins for Pins {
                 "a tool's definition has changed under way"
             );
             let drifted = Some((drift.seen, drift.classes));
-            self.note("definition_changed", upstream, &drift.tool, None, drifted);
+            self.note("definition_changed", &scope, &drift.tool, None, drifted);
         }
         for (what, tools) in [("tool_added", &change.added), ("tool_removed", &change.removed)] {
             for tool in tools {
                 tracing::info!(upstream.name = %upstream, tool.name = %tool, "{what}");
-                self.note(what, upstream, tool, None, None);
+                self.note(what, &scope, tool, None, None);
             }
         }
     }

@@ -182,6 +182,12 @@ impl Governed {
         move |upstream, tool| care(&policies, upstream, tool)
     }
 
+    /// The same, of what a tenant's employees have registered.
+    pub fn own_care(&self, tenant: &TenantId) -> impl Fn(&UpstreamName, &str) -> Care + use<> {
+        let policies = self.policies().personal(tenant);
+        move |upstream, tool| care(&policies, upstream, tool)
+    }
+
     /// What is to be called when the catalog has changed.
     pub fn on_change(self: Arc<Self>) -> OnChange {
         Arc::new(move || self.rebuild())

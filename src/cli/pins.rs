@@ -13,7 +13,7 @@ use super::{
     remote::{AdminAddress, Gateway},
     tell::{CommandError, Ending},
 };
-use crate::fault::escape;
+use crate::{fault::escape, registry::store::Scope};
 
 /// What to do with definitions.
 #[derive(Debug, clap::Args)]
@@ -39,6 +39,9 @@ enum Command {
         /// Only tools that are held
         #[arg(long, conflicts_with = "tool")]
         held: bool,
+        /// Of the servers that an employee registered: `TENANT/EMPLOYEE`
+        #[arg(long, value_name = "OWNER", conflicts_with = "tool")]
+        owner: Option<String>,
         #[command(flatten)]
         asked: Asked,
     },
@@ -111,8 +114,8 @@ enum Form {
 
 pub fn run(pins: &Pins, out: &mut dyn Write) -> Result<Ending, CommandError> {
     match &pins.command {
-        Command::Ls { tool: None, held, asked } => {
-            let body = asked.at.gateway()?.get("/admin/api/pins")?;
+        Command::Ls { tool: None, held, owner, asked } => {
+            let body = asked.at.gateway()?.get(&list_of(owner.as_deref()))?;
             asked.tell(&body, out, |answer, out| tell::all(answer, *held, out))?;
         }
         Command::Ls { tool: Some(tool), asked, .. } => {
@@ -167,9 +170,37 @@ fn read(body: &[u8]) -> Result<Value, CommandError> {
 }
 
 fn parts(tool: &str) -> Result<(&str, &str), CommandError> {
-    let named =
-        tool.split_once('/').filter(|(upstream, name)| !upstream.is_empty() && !name.is_empty());
-    named.ok_or_else(|| CommandError::Usage("a tool is named as `UPSTREAM/TOOL`".to_owned()))
+    // A server that an employee registered: its tenant, owner and key.
+    let own = owner(tool).map(|(_, scope)| (scope, tool[scope.len()..].trim_start_matches('/')));
+    let named = own.or_else(|| tool.split_once('/'));
+    let named = named.filter(|(upstream, name)| !upstream.is_empty() && !name.is_empty());
+    named.ok_or_else(|| {
+        let usage = "a tool is named as `UPSTREAM/TOOL`, one of a server that an employee \
+                     registered as `TENANT/EMPLOYEE/SERVERKEY/TOOL`";
+        CommandError::Usage(usage.to_owned())
+    })
+}
+
+/// `TENANT/EMPLOYEE` of a tool of a server that an employee registered, and the same with the
+/// server's key.
+fn owner(tool: &str) -> Option<(&str, &str)> {
+    let ends = tool.match_indices('/').map(|(at, _)| &tool[..at]);
+    let mut own =
+        ends.filter(|text| Scope::parse(text).is_some_and(|scope| scope.of_own().is_some()));
+    let scope = own.next()?;
+    Some((scope.rsplit_once('/')?.0, scope))
+}
+
+/// The list of those among which a tool is.
+fn list_of(owner: Option<&str>) -> String {
+    let mut path = "/admin/api/pins".to_owned();
+    if let Some(owner) = owner {
+        let query =
+            form_urlencoded::Serializer::new(String::new()).append_pair("owner", owner).finish();
+        path.push('?');
+        path.push_str(&query);
+    }
+    path
 }
 
 fn query(tool: &str, more: &[(&str, Option<&str>)]) -> Result<String, CommandError> {
@@ -204,7 +235,8 @@ impl Choice {
 
     /// The definition that is listed, by its digest: what is listed a moment later is another.
     fn listed(&self, gateway: &Gateway, mut wish: Value) -> Result<Value, CommandError> {
-        let answer = read(&gateway.get("/admin/api/pins")?)?;
+        let owner = owner(&self.tool).map(|(owner, _)| owner);
+        let answer = read(&gateway.get(&list_of(owner))?)?;
         let mut all = answer["pins"].as_array().into_iter().flatten();
         let same =
             |pin: &&Value| pin["upstream"] == wish["upstream"] && pin["tool"] == wish["tool"];

@@ -74,7 +74,7 @@ const LATE: usize = 1_000;
 /// An approval that somebody asks for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PinWish {
-    pub upstream: UpstreamName,
+    pub scope: Scope,
     /// As its upstream names it.
     pub tool: Arc<str>,
     pub which: Which,
@@ -85,7 +85,7 @@ pub struct PinWish {
 /// approved and listed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PinPair {
-    pub upstream: UpstreamName,
+    pub scope: Scope,
     pub tool: Arc<str>,
     pub from: Option<Which>,
     pub to: Option<Which>,

@@ -7,7 +7,10 @@ use std::{fmt, sync::Arc};
 
 use bytes::Bytes;
 
-use crate::model::server::UpstreamName;
+use crate::model::{
+    caller::{EmployeeId, TenantId},
+    server::UpstreamName,
+};
 
 /// Told how a request ended, on a thread of the store's or, where there is no room in its queue,
 /// at once.
@@ -179,6 +182,33 @@ pub const SOME: usize = 200;
 impl Scope {
     pub fn upstream(name: &UpstreamName) -> Self {
         Self(name.shared())
+    }
+
+    /// Of a server that an employee registered.
+    pub fn own(tenant: &TenantId, owner: &EmployeeId, server: &UpstreamName) -> Self {
+        Self(format!("{tenant}/{owner}/{server}").into())
+    }
+
+    /// As people write it: an upstream's name, or `TENANT/EMPLOYEE/SERVERKEY`.
+    pub fn parse(text: &str) -> Option<Self> {
+        match UpstreamName::parse(text) {
+            Ok(name) => Some(Self::upstream(&name)),
+            Err(_) => Some(Self(text.into())).filter(|scope| scope.of_own().is_some()),
+        }
+    }
+
+    /// Whose server it is, and its name; nothing of an upstream of the configuration.
+    pub fn of_own(&self) -> Option<(TenantId, EmployeeId, UpstreamName)> {
+        // Neither an employee's id nor a serverKey has a slash.
+        let (rest, key) = self.0.rsplit_once('/')?;
+        let (tenant, owner) = rest.rsplit_once('/')?;
+        let (owner, server) = (EmployeeId::parse(owner)?, UpstreamName::of_key(key)?);
+        (!tenant.is_empty()).then(|| (TenantId::new(tenant), owner, server))
+    }
+
+    /// The name of the server.
+    pub fn server(&self) -> &str {
+        self.0.rsplit_once('/').map_or(&*self.0, |(_, name)| name)
     }
 
     /// As a store has it.

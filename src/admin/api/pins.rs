@@ -11,15 +11,23 @@ use serde_json::{Value, json};
 use super::{Api, Asked, Failure, Parameter, Route, tokens::Need};
 use crate::{
     error::Code,
-    model::{ids, server::UpstreamName},
+    model::{
+        caller::{EmployeeId, TenantId},
+        ids,
+    },
     registry::{
         PinFault, PinPair, PinWish,
-        store::{How, Which},
+        store::{How, Scope, Which},
     },
 };
 
 const TOOL: [Parameter; 2] = [
-    Parameter { name: "upstream", what: "The upstream's name.", required: true },
+    Parameter {
+        name: "upstream",
+        what: "The upstream's name, or TENANT/EMPLOYEE/SERVERKEY of a server that an employee \
+               registered.",
+        required: true,
+    },
     Parameter { name: "tool", what: "The server's own name of the tool.", required: true },
 ];
 
@@ -28,12 +36,31 @@ pub(super) const SHOW: Route = Route {
     path: "/admin/api/pins",
     summary: "Every tool that is listed: the definition that its server lists now and its number, \
               the one that is approved, how the one differs from the other, and whether the tool \
-              is held; `new`: no policy says what it may do.",
+              is held; `new`: no policy says what it may do. With `owner` those of the servers that \
+              an employee registered.",
     need: Need::Look,
     action: None,
-    query: &[],
+    query: &[Parameter { name: "owner", what: "TENANT/EMPLOYEE.", required: false }],
     body: None,
-    run: |api, _| async { Ok(json!({ "pins": api.gateway.pins() })) }.boxed(),
+    run: |api, asked| {
+        async move {
+            if let Some(name) = asked.unknown(&SHOW) {
+                return Err(wrong(format!("`{name}` is no parameter of this")));
+            }
+            let Some(owner) = asked.parameter("owner") else {
+                return Ok(json!({ "pins": api.gateway.pins() }));
+            };
+            let owner = owner.rsplit_once('/').filter(|(tenant, _)| !tenant.is_empty());
+            let owner = owner.and_then(|(tenant, employee)| {
+                Some((TenantId::new(tenant), EmployeeId::parse(employee)?))
+            });
+            let (tenant, owner) =
+                owner.ok_or_else(|| wrong("`owner` is a tenant and an employee: acme/E1001"))?;
+            let pins = api.gateway.pins_of(tenant, owner).await.map_err(failure)?;
+            Ok(json!({ "pins": pins }))
+        }
+        .boxed()
+    },
 };
 
 pub(super) const HISTORY: Route = Route {
@@ -47,8 +74,8 @@ pub(super) const HISTORY: Route = Route {
     body: None,
     run: |api, asked| {
         async move {
-            let (upstream, tool) = tool(&asked, &HISTORY)?;
-            api.gateway.pin_history(upstream, tool).await.map_err(failure)
+            let (scope, tool) = tool(&asked, &HISTORY)?;
+            api.gateway.pin_history(scope, tool).await.map_err(failure)
         }
         .boxed()
     },
@@ -78,7 +105,7 @@ pub(super) const DIFF: Route = Route {
     body: None,
     run: |api, asked| {
         async move {
-            let (upstream, tool) = tool(&asked, &DIFF)?;
+            let (scope, tool) = tool(&asked, &DIFF)?;
             let side = |name: &str| match asked.parameter(name) {
                 None => Ok(None),
                 Some(text) => which(&text).map(Some).ok_or_else(|| {
@@ -86,7 +113,7 @@ pub(super) const DIFF: Route = Route {
                 }),
             };
             let (from, to) = (side("from")?, side("to")?);
-            let pair = PinPair { upstream, tool, from, to };
+            let pair = PinPair { scope, tool, from, to };
             api.gateway.pin_diff(pair).await.map_err(failure)
         }
         .boxed()
@@ -153,9 +180,8 @@ async fn approve(api: &Api, asked: Asked<'_>, how: How) -> Result<Value, Failure
         }
         (Some(_), Some(_)) => return Err(wrong("give one of `digest` and `version`")),
     };
-    let upstream = UpstreamName::parse(&body.upstream)
-        .map_err(|_| wrong("`upstream` is no upstream's name"))?;
-    let wish = PinWish { upstream, tool: body.tool.into(), which, how };
+    let scope = scope(&body.upstream)?;
+    let wish = PinWish { scope, tool: body.tool.into(), which, how };
     api.gateway.approve_pin(wish, &asked.who).await.map_err(|fault| match (fault, which) {
         (PinFault::Unknown, Which::Before) => Failure::new(
             Code::NotFound,
@@ -197,14 +223,19 @@ fn which(text: &str) -> Option<Which> {
 }
 
 /// The tool that a query names.
-fn tool(asked: &Asked<'_>, route: &Route) -> Result<(UpstreamName, Arc<str>), Failure> {
+fn tool(asked: &Asked<'_>, route: &Route) -> Result<(Scope, Arc<str>), Failure> {
     if let Some(name) = asked.unknown(route) {
         return Err(wrong(format!("`{name}` is no parameter of this")));
     }
     let missing = |name: &str| wrong(format!("`{name}` is missing"));
     let upstream = asked.parameter("upstream").ok_or_else(|| missing("upstream"))?;
-    let upstream =
-        UpstreamName::parse(&upstream).map_err(|_| wrong("`upstream` is no upstream's name"))?;
+    let scope = scope(&upstream)?;
     let tool = asked.parameter("tool").ok_or_else(|| missing("tool"))?;
-    Ok((upstream, tool.as_str().into()))
+    Ok((scope, tool.as_str().into()))
+}
+
+/// Whose tools are meant.
+fn scope(text: &str) -> Result<Scope, Failure> {
+    Scope::parse(text)
+        .ok_or_else(|| wrong("`upstream` is an upstream's name, or TENANT/EMPLOYEE/SERVERKEY"))
 }

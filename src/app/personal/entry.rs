@@ -11,16 +11,18 @@ use std::{
 use parking_lot::Mutex;
 
 use crate::{
-    app::world::Governed,
+    app::{pins::Pins, world::Governed},
     json::{self, Doc},
     mcp::Family,
     model::{
         caller::{Caller, EmployeeId, TenantId},
+        change::ChangeClasses,
         server::UpstreamName,
     },
     registry::{
-        Names, Registry, read_definition, read_entry,
-        server::{Archive, Kept},
+        Care, Definition, Names, PinState, Registry, read_definition, read_entry,
+        server::{Archive, Kept, Registration},
+        store::Scope,
     },
     stack::stage::{Upstream, Upstreams, World},
 };
@@ -66,6 +68,61 @@ impl Entry {
         }
         let upstreams = servers.iter().map(|server| server.upstream.clone()).collect();
         Self { servers, teams, registry, upstreams, bound: Mutex::default() }
+    }
+
+    /// Learns what is kept of the tools' definitions, and has kept what is new of them: what is
+    /// called is what was approved, here as with everybody's servers. Of what the store does not
+    /// answer, nothing is approved.
+    pub async fn settle(&self, governed: &Governed, pins: &Pins, tenant: &TenantId) {
+        let care = governed.own_care(tenant);
+        for (server, seen) in self.registry.unsettled(&care) {
+            let Some(scope) = self.scope(&server) else { continue };
+            let kept = pins.look(&scope, &seen).await;
+            self.registry.settle(&server, &kept);
+        }
+        for (server, seen) in self.registry.unsettled(&care) {
+            let Some(scope) = self.scope(&server) else { continue };
+            let kept = pins.keep(&scope, seen).await;
+            self.registry.settle(&server, &kept);
+            for news in kept.iter().filter(|kept| kept.is_new) {
+                let state = self.registry.pin(&server, &news.tool, care(&server, &news.tool));
+                let drift = state.map(|(state, _)| state.drift);
+                if let Some(classes) = drift.filter(|classes| *classes != ChangeClasses::NONE) {
+                    tracing::warn!(
+                        upstream.name = %scope,
+                        tool.name = %news.tool,
+                        changes = %classes,
+                        "a tool's definition has changed under way"
+                    );
+                    let drifted = Some((news.digest, classes));
+                    pins.note("definition_changed", &scope, &news.tool, None, drifted);
+                }
+            }
+        }
+    }
+
+    fn scope(&self, server: &UpstreamName) -> Option<Scope> {
+        let known = self.servers.iter().find(|known| known.upstream.name == *server)?;
+        let Registration { tenant, owner, .. } = &known.kept.registration;
+        Some(Scope::own(tenant, owner, server))
+    }
+
+    /// How the tools stand that an employee himself registered.
+    pub fn pins(
+        &self,
+        owner: &EmployeeId,
+        care: impl Fn(&UpstreamName, &str) -> Care,
+    ) -> Vec<(PinState, Arc<Definition>)> {
+        let own = |name: &UpstreamName| {
+            let mut servers = self.servers.iter();
+            servers.any(|server| {
+                server.upstream.name == *name && server.kept.registration.owner == *owner
+            })
+        };
+        let states = self.registry.pins(&care).into_iter().filter(|state| own(&state.upstream));
+        states
+            .filter_map(|state| self.registry.pin(&state.upstream, &state.tool, state.care))
+            .collect()
     }
 
     /// Whether something of this owner's is seen here, or may be by now: it is shared with teams of
@@ -146,7 +203,8 @@ fn fill(registry: &Registry, name: &UpstreamName, archive: Option<&Archive>) {
         let docs = parsed(family);
         if family == Family::Tools {
             let tools = docs.iter().filter_map(|doc| read_definition(doc.root()).ok());
-            registry.listed(name, tools.map(Arc::new).collect());
+            // Nothing is approved by being here first: the store says what was.
+            registry.listed_kept(name, tools.map(Arc::new).collect(), &[]);
         } else {
             let entries = docs.iter().filter_map(|doc| read_entry(family, doc.root()).ok());
             registry.listed_items(name, family, entries.map(Arc::new).collect());

@@ -24,7 +24,7 @@ pub(super) use self::{
     ask::{Asker, Means},
     upstream::{Limits, Maker},
 };
-use super::{build::to_usize, world::Governed};
+use super::{build::to_usize, pins::Pins, world::Governed};
 use crate::{
     api::Reach,
     clock::Clock,
@@ -32,6 +32,7 @@ use crate::{
     error::{Code, Error, Next},
     model::caller::{Caller, EmployeeId, TenantId},
     registry::{
+        Definition, PinState,
         server::{Archive, Changes, Kept, Marker, Registration, ServerStore},
         store::StoreFault,
     },
@@ -52,6 +53,8 @@ struct Inner {
     store: Arc<dyn ServerStore>,
     /// Set once the world of all is there.
     governed: OnceLock<Arc<Governed>>,
+    /// What keeps definitions.
+    pins: OnceLock<Arc<Pins>>,
     maker: Maker,
     /// What employees have, also that it is nothing.
     entries: Cache<(TenantId, EmployeeId), Arc<Entry>>,
@@ -87,6 +90,7 @@ impl PersonalServers {
         let inner = Inner {
             store,
             governed: OnceLock::new(),
+            pins: OnceLock::new(),
             maker,
             entries: Cache::builder().max_capacity(limits.loaded).time_to_idle(limits.idle).build(),
             changes: watch::Sender::new(0),
@@ -97,9 +101,22 @@ impl PersonalServers {
         (Self(Arc::new(inner)), asker)
     }
 
-    /// What everybody's rules are, which were not there when this was made.
-    pub fn govern(&self, governed: Arc<Governed>) {
+    /// What everybody's rules are, and who keeps definitions: neither was there when this was made.
+    pub fn govern(&self, governed: Arc<Governed>, pins: Arc<Pins>) {
         let _ = self.0.governed.set(governed);
+        let _ = self.0.pins.set(pins);
+    }
+
+    /// How every tool stands of the servers that an employee himself registered, with its
+    /// definition as it is listed.
+    pub async fn pins(
+        &self,
+        tenant: &TenantId,
+        owner: &EmployeeId,
+    ) -> Result<Vec<(PinState, Arc<Definition>)>, StoreFault> {
+        let Some(governed) = self.0.governed.get() else { return Ok(Vec::new()) };
+        let entry = self.load(tenant, owner).await?;
+        Ok(entry.pins(owner, governed.own_care(tenant)))
     }
 
     /// Follows what other replicas write, until it is dropped.
@@ -160,16 +177,23 @@ impl PersonalServers {
     }
 
     /// Asks the store for what an employee has.
-    async fn load(&self, caller: &Caller, employee: &EmployeeId) -> Result<Arc<Entry>, Error> {
-        let whose = (caller.tenant.clone(), employee.clone());
+    async fn load(
+        &self,
+        tenant: &TenantId,
+        employee: &EmployeeId,
+    ) -> Result<Arc<Entry>, StoreFault> {
+        let whose = (tenant.clone(), employee.clone());
         let before = *self.0.changes.borrow();
-        let teams = self.teams(&caller.tenant, employee);
+        let teams = self.teams(tenant, employee);
         let (tell, told) = oneshot::channel();
         let then = Box::new(move |kept| _ = tell.send(kept));
         self.0.store.visible_to(whose.0.clone(), whose.1.clone(), teams.clone(), then);
-        let kept = told.await.unwrap_or(Err(StoreFault::Unclear)).map_err(unavailable)?;
+        let kept = told.await.unwrap_or(Err(StoreFault::Unclear))?;
         let servers: Vec<Server> = kept.into_iter().filter_map(|kept| self.server(kept)).collect();
         let entry = Arc::new(Entry::new(servers, teams));
+        if let (Some(governed), Some(pins)) = (self.0.governed.get(), self.0.pins.get()) {
+            entry.settle(governed, pins, tenant).await;
+        }
         // What changed while the store answered may not be in the answer.
         if *self.0.changes.borrow() == before {
             self.0.entries.insert(whose, entry.clone());
@@ -234,7 +258,7 @@ impl Personal for PersonalServers {
         }
         let (own, caller, base) = (self.clone(), caller.clone(), base.clone());
         Own::Loading(Box::pin(async move {
-            let entry = own.load(&caller, &whose.1).await?;
+            let entry = own.load(&whose.0, &whose.1).await.map_err(unavailable)?;
             Ok(own.bound(&entry, &caller, &base))
         }))
     }

@@ -11,7 +11,7 @@ use crate::{
     registry::{
         Definition, Difference, FaceFault, Faced, Held, PinFault, PinPair, PinState, Pinning,
         differences, read_kept,
-        store::{Approved, History, Version},
+        store::{Approved, History, Scope, Version},
     },
 };
 
@@ -87,7 +87,7 @@ pub(super) fn approved(approved: &Approved, state: Option<Value>) -> Value {
 
 /// All that is kept of a tool; `listed` is the digest of what its server lists now.
 pub(super) fn history(
-    upstream: &UpstreamName,
+    scope: &Scope,
     tool: &str,
     history: &History,
     listed: Option<[u8; 32]>,
@@ -105,7 +105,7 @@ pub(super) fn history(
         })
     };
     json!({
-        "upstream": upstream.as_str(),
+        "upstream": scope.as_str(),
         "tool": tool,
         "versions": history.versions.iter().map(version).collect::<Vec<_>>(),
         "approvals": history.approvals.iter().map(approval).collect::<Vec<_>>(),
@@ -165,7 +165,7 @@ pub(super) fn diff(
     let from = kept(from).ok_or(PinFault::Unknown)?;
     let changes = differences(&from.definition.raw, &to.definition.raw);
     Ok(json!({
-        "upstream": pair.upstream.as_str(),
+        "upstream": pair.scope.as_str(),
         "tool": &*pair.tool,
         "from": side(&from, history),
         "to": side(&to, history),
@@ -198,7 +198,7 @@ fn told(changes: &[Difference]) -> Value {
 
 /// What is published instead, where anything is.
 fn published(pair: &PinPair, from: &Side, to: &Side, policies: &Policies) -> Value {
-    let policy = policies.item(Subject::tool(pair.upstream.as_str(), &pair.tool));
+    let policy = policies.item(Subject::tool(pair.scope.server(), &pair.tool));
     let Some(face) = faces::of(&policy) else { return Value::Null };
     let put_on = |side: &Side| Faced::new(&side.definition, &face);
     let (before, after) = (put_on(from), put_on(to));
