@@ -30,7 +30,9 @@ use crate::{
     mcp::Family,
     model::{caller::TenantId, ids, server::UpstreamName},
     policy::{ItemIndex, Named, Pin, Policies, Subject},
-    registry::{Care, Catalog, Held, Item, Pinning, Registry, Tool, stands_in},
+    registry::{
+        Care, Catalog, Held, Item, Pinning, Registry, Tool, server::declared_risk, stands_in,
+    },
     stack::stage::{Upstreams, World, Worlds},
 };
 
@@ -294,7 +296,12 @@ fn world(
     let subjects: Vec<Subject<'_>> = tools.chain(items).collect();
     let held = catalog.tools().iter().filter(|tool| tool.held.is_some());
     let held: Vec<_> = held.map(|tool| ItemIndex::new(tool.index)).collect();
-    let rules = Arc::new(policies.bind_but(&subjects, &held));
+    // Of servers that no operator has written down, what they warn of themselves counts.
+    let said: Vec<_> = match everybodys {
+        true => Vec::new(),
+        false => catalog.tools().iter().map(|tool| declared_risk(&tool.definition.raw)).collect(),
+    };
+    let rules = Arc::new(policies.bind_raised(&subjects, &held, &said));
     if everybodys {
         // Here, where nobody waits for it, and not on the core of the first call.
         rules.prepare();
