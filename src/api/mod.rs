@@ -116,6 +116,11 @@ const ENTRIES: &[Entry] = &[
         target: Target::Servers(servers::Target::Change(servers::Change::Delete)),
     },
     Entry {
+        template: "/v1/servers/{id}/asset",
+        method: Method::GET,
+        target: Target::Servers(servers::Target::Asset),
+    },
+    Entry {
         template: "/v1/servers/{id}/refresh",
         method: Method::POST,
         target: Target::Servers(servers::Target::Change(servers::Change::Refresh)),

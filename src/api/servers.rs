@@ -87,6 +87,7 @@ struct Servers {
 pub(super) enum Target {
     List,
     Show,
+    Asset,
     Change(Change),
 }
 
@@ -140,6 +141,7 @@ impl ServersApi {
         let change = match target {
             Target::List => return servers.list(&asked.person).await,
             Target::Show => return servers.show(&asked).await,
+            Target::Asset => return servers.asset(&asked).await,
             Target::Change(change) => change,
         };
         let key = UpstreamName::of_key(id).map(|_| id);

@@ -61,6 +61,7 @@ fn every_path_has_one_meaning() {
         (&post, "/v1/servers", "", change(Does::Register)),
         (&post, "/v1/servers/import", "", change(Does::Import)),
         (&get, "/v1/servers/mcp_a_00000000", "mcp_a_00000000", server(Servers::Show)),
+        (&get, "/v1/servers/x/asset", "x", server(Servers::Asset)),
         (&delete, "/v1/servers/x", "x", change(Does::Delete)),
         (&post, "/v1/servers/x/refresh", "x", change(Does::Refresh)),
         (&put, "/v1/servers/x/credential", "x", change(Does::SetCredential)),

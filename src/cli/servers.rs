@@ -65,8 +65,10 @@ enum Command {
     Add(Add),
     /// Deletes a server of yours, and your credential for it
     Rm(One),
-    /// Registers what a file holds: the `mcpServers` of a desktop client
+    /// Registers what a file holds: a description, or the `mcpServers` of a desktop client
     Import(Import),
+    /// Writes a server's description without any secret, for others to import
+    Asset(One),
     /// Asks a server of yours again what it has
     Refresh(One),
     /// Sets or deletes your credential for a server, also one that is shared with you
@@ -206,6 +208,9 @@ pub fn run(args: &Servers, out: &mut dyn Write) -> Result<Ending, CommandError> 
             one.asked.tell(&answer, out, |_: Value, out| said(out, "deleted", &one.key))?;
         }
         Command::Import(import) => return import.run(out),
+        Command::Asset(one) => {
+            out.write_all(&one.asked.at.gateway()?.get(&one.path("/asset"))?)?;
+        }
         Command::Refresh(one) => {
             let answer = one.asked.at.gateway()?.post(&one.path("/refresh"), &json!({}))?;
             one.asked.tell(&answer, out, |server: Server, out| tell::page(&server, out))?;

@@ -30,6 +30,8 @@ use crate::{
 pub(super) struct Brought {
     pub kept: Kept,
     pub is_new: bool,
+    /// It was not asked what it has: it cannot be, before somebody sets a credential.
+    pub needs_credential: bool,
 }
 
 /// What was there before a credential was given.
@@ -85,24 +87,27 @@ impl Servers {
         }
         let seen = registration.revision;
         asked.is_about(seen)?;
-        let before_credential = self.give(asked, &key, credential).await?;
-        let settled = self.settle(asked, registration, most).await;
-        let (registration, archive) = match settled {
+        let given = self.give(asked, &key, credential).await?;
+        let (registration, listed) = match self.settle(asked, registration, most, &given).await {
             Ok(settled) => settled,
             Err(error) => {
-                self.take_back(asked, &place, seen, before_credential).await;
+                self.take_back(asked, &place, seen, given).await;
                 return Err(error);
             }
         };
-        let kept = self.set_archive(&place, archive.clone()).await;
+        let kept = match &listed {
+            Some(listed) => self.set_archive(&place, listed.clone()).await.map(drop),
+            None => Ok(()),
+        };
         self.changed(&asked.person);
         kept?;
         if registration.auth == AuthKind::None {
             let gone = self.parts.vault.delete(asked.person.whose(&key)).await;
             gone.map_err(keep::vault_failed)?;
         }
-        let kept = Kept { registration, archive: Some(archive) };
-        Ok(Brought { kept, is_new: before.is_none() })
+        let (is_new, needs_credential) = (before.is_none(), listed.is_none());
+        let archive = listed.or(before.and_then(|before| before.archive));
+        Ok(Brought { kept: Kept { registration, archive }, is_new, needs_credential })
     }
 
     /// Said before anything is done; the store says it again.
@@ -127,18 +132,26 @@ impl Servers {
         Ok(before.map_or(Before::Nothing, Before::There))
     }
 
-    /// Asks the server, and keeps it if it answers.
+    /// Asks the server, and keeps it if it answers. One for which a credential is still to come is
+    /// kept as it is: a description that somebody has handed on has none.
     async fn settle(
         &self,
         asked: &Asked,
         registration: Registration,
         most: u32,
-    ) -> Result<(Registration, Archive), Error> {
+        given: &Before,
+    ) -> Result<(Registration, Option<Archive>), Error> {
+        if registration.auth != AuthKind::None && matches!(given, Before::Untouched) {
+            let whose = asked.person.whose(&registration.server_key);
+            if self.parts.vault.held(&whose).await.map_err(keep::vault_failed)?.is_none() {
+                return Ok((self.put(registration, most).await?, None));
+            }
+        }
         let archive = self.parts.reach.ask(asked.caller.clone(), registration.clone()).await?;
         if let Some(why) = unlisted(&archive) {
             return Err(not_listed(why, "so it was not registered"));
         }
-        Ok((self.put(registration, most).await?, archive))
+        Ok((self.put(registration, most).await?, Some(archive)))
     }
 
     /// Undoes what `give` did, unless somebody has registered the server meanwhile: then it is his

@@ -1,12 +1,14 @@
-//! Registering what a file holds: the `mcpServers` of a desktop client.
+//! A server's description as a file without secrets, and registering what a file holds: such a
+//! description, or the `mcpServers` of a desktop client.
 //!
 //! Each entry stands for itself, with a record of its own: one that cannot be registered says
-//! why, and the others are.
+//! why, and the others are. Nobody has vouched for what a description says that the server lists,
+//! so it is asked itself.
 
 use std::sync::Arc;
 
 use futures_util::{StreamExt, stream};
-use http::{HeaderMap, Response};
+use http::{HeaderMap, Response, header};
 use serde::Serialize;
 use tokio::time::Instant;
 
@@ -16,15 +18,26 @@ use super::{
     told,
 };
 use crate::{
-    api::input,
+    api::{answer, input},
     body::Body,
     error::Error,
+    json::{Doc, Duplicates, Limits},
+    mcp::Family,
     model::exchange::Outcome,
-    registry::server::{Imported, read_mcp_servers},
+    registry::{
+        read_definition,
+        server::{
+            AssetPin, AssetVersion, Imported, InputFault, NewServer, OptionLimits, read_asset,
+            read_mcp_servers, write_asset,
+        },
+    },
 };
 
 /// How many servers of a file are asked at a time.
 const AT_ONCE: usize = 8;
+
+/// Of what servers list.
+const LIMITS: Limits = Limits { depth: 520, duplicates: Duplicates::Allow, outline: 2 };
 
 #[derive(Serialize)]
 struct Told {
@@ -43,6 +56,9 @@ struct Entry {
     server_key: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     tool_count: Option<usize>,
+    /// It is asked once the employee has set one.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    needs_credential: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     error: Option<Refused>,
     /// What the file says of it that means nothing here.
@@ -61,11 +77,44 @@ struct Refused {
 impl Servers {
     pub(super) async fn import(&self, asked: &Asked) -> Result<Response<Body>, Error> {
         input::is_json(&asked.headers)?;
-        let registrant = self.registrant(&asked.person);
-        let entries = read_mcp_servers(asked.body.clone(), &registrant).map_err(faulty)?;
+        let entries = self.read(asked).map_err(faulty)?;
         let told = stream::iter(entries).map(|entry| self.import_one(asked, entry));
         let servers = told.buffered(AT_ONCE).collect().await;
         told::written(&Told { servers })
+    }
+
+    fn read(&self, asked: &Asked) -> Result<Vec<Imported>, Vec<InputFault>> {
+        let (file, registrant) = (asked.body.clone(), self.registrant(&asked.person));
+        let is_asset = Doc::parse(file.clone(), &LIMITS)
+            .is_ok_and(|doc| doc.root().get("mcpServers").is_none() && doc.root().get("server").is_some());
+        if !is_asset {
+            return read_mcp_servers(file, &registrant);
+        }
+        let registration = read_asset(file, &registrant, &OptionLimits::default())?.registration;
+        let name = registration.name.as_ref().unwrap_or(&registration.server_key).to_string();
+        let new = NewServer { registration, secrets: None };
+        Ok(vec![Imported { name, outcome: Ok(new), left_out: Vec::new() }])
+    }
+
+    /// The description of a server that the employee sees.
+    pub(super) async fn asset(&self, asked: &Asked) -> Result<Response<Body>, Error> {
+        let kept = self.look(asked).await?;
+        let listed_ms = kept.archive.as_ref().map_or(0, |archive| archive.listed_ms);
+        let elements = kept.archive.as_ref().map(|archive| archive.of(Family::Tools));
+        let pins = elements.unwrap_or_default().iter().filter_map(|element| {
+            let doc = Doc::parse(element.clone(), &LIMITS).ok()?;
+            let definition = read_definition(doc.root()).ok()?;
+            let (tool, digest) = (definition.name, definition.digest);
+            let version = AssetVersion { digest, seen_ms: listed_ms, definition: None };
+            Some(AssetPin { tool, versions: vec![version], approved: None })
+        });
+        let file = write_asset(&kept, &pins.collect::<Vec<_>>());
+        let mut response = answer(file.into());
+        let name = format!("attachment; filename=\"{}.json\"", kept.registration.server_key);
+        if let Ok(name) = name.try_into() {
+            response.headers_mut().insert(header::CONTENT_DISPOSITION, name);
+        }
+        Ok(response)
     }
 
     async fn import_one(&self, asked: &Asked, entry: Imported) -> Entry {
@@ -91,6 +140,7 @@ impl Servers {
                 outcome: "refused",
                 server_key: None,
                 tool_count: None,
+                needs_credential: false,
                 error: Some(Refused {
                     code: error.code().as_str(),
                     message: error.message().to_owned(),
@@ -123,7 +173,8 @@ impl Entry {
             name,
             outcome: if brought.is_new { "registered" } else { "replaced" },
             server_key: Some(brought.kept.registration.server_key.to_string()),
-            tool_count: archive.map(|archive| archive.of(crate::mcp::Family::Tools).len()),
+            tool_count: archive.map(|archive| archive.of(Family::Tools).len()),
+            needs_credential: brought.needs_credential,
             error: None,
             left_out,
         }

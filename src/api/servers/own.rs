@@ -72,14 +72,15 @@ impl Servers {
             return Err(Error::new(Code::InvalidArgs, message).with_pointer("/type"));
         };
         let kind = secrets.kind();
-        let credential = to_credential(secrets)?;
+        let credential = to_credential(secrets).map_err(|error| error.with_pointer("/type"))?;
         let (key, own) = match self.find(asked).await? {
-            Some(Kept { registration, .. }) => {
+            Some(kept) => {
+                let registration = &kept.registration;
                 let own = registration.owner == asked.person.employee;
                 if !own {
-                    fits(&registration, kind)?;
+                    fits(registration, kind)?;
                 }
-                (registration.server_key.clone(), own.then_some(registration))
+                (registration.server_key.clone(), own.then_some(kept))
             }
             None => (self.of_operator(asked).ok_or_else(|| unknown(&asked.id))?, None),
         };
@@ -87,18 +88,46 @@ impl Servers {
         let place = asked.place(&key);
         let _claim = self.busy.claim(place.clone())?;
         let before = self.give(asked, &key, Some(credential)).await?;
-        if let Some(registration) = own.filter(|own| own.auth != kind) {
+        if let Some(Kept { registration, archive }) = own {
             let seen = registration.revision;
-            let changed =
-                Registration { auth: kind, updated_ms: self.parts.clock.now_ms(), ..registration };
-            // It is there, so no bound is about it.
-            if let Err(error) = self.put(changed, u32::MAX).await {
-                self.take_back(asked, &place, seen, before).await;
-                return Err(error);
+            let registration = match self.opened_by(registration, kind).await {
+                Ok(registration) => registration,
+                Err(error) => {
+                    self.take_back(asked, &place, seen, before).await;
+                    return Err(error);
+                }
+            };
+            if archive.is_none_or(|archive| archive.listed_ms == 0) {
+                self.list_at_last(asked, registration).await?;
             }
         }
         self.changed(&asked.person);
         written(&json!({ "serverKey": &*key, "auth": kind.as_str(), "hasCredential": true }))
+    }
+
+    /// The owner says by what his server is opened.
+    async fn opened_by(
+        &self,
+        registration: Registration,
+        kind: AuthKind,
+    ) -> Result<Registration, Error> {
+        if registration.auth == kind {
+            return Ok(registration);
+        }
+        let updated_ms = self.parts.clock.now_ms();
+        // It is there, so no bound is about it.
+        self.put(Registration { auth: kind, updated_ms, ..registration }, u32::MAX).await
+    }
+
+    /// Asks one that could not be asked before, for want of a credential. How that went is told
+    /// where the server is shown: the credential is kept in any case.
+    async fn list_at_last(&self, asked: &Asked, registration: Registration) -> Result<(), Error> {
+        let place = asked.place(&registration.server_key);
+        if self.may_bring(&asked.person, &registration.url).is_err() {
+            return Ok(());
+        }
+        let archive = self.parts.reach.ask(asked.caller.clone(), registration).await?;
+        self.set_archive(&place, archive).await.map(drop)
     }
 
     /// Also for a server that the employee does not see any more: what he has given is his.

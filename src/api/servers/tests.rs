@@ -267,3 +267,35 @@ async fn each_entry_of_a_file_stands_for_itself() {
     assert_eq!(house.credential("E1").await.as_deref(), Some(SECRET));
     assert!(!told.to_string().contains(SECRET));
 }
+
+#[tokio::test]
+async fn a_description_has_no_secret_and_is_taken_back_by_others() {
+    let house = House::new();
+    house.ask("E1", Method::POST, "/v1/servers", &bearer(SECRET)).await.unwrap();
+    let path = format!("/v1/servers/{KEY}");
+    let asset = house.get("E1", &format!("{path}/asset")).await.unwrap();
+    assert!(asset.header(header::CONTENT_DISPOSITION).unwrap().contains(KEY));
+    assert!(!asset.body.to_string().contains(SECRET), "{}", asset.body);
+    assert_eq!(asset.body["server"]["serverKey"], KEY);
+    assert_eq!(asset.body["tools"][0]["name"], "query");
+    assert_eq!(asset.body["pins"][0]["tool"], "query");
+    let error = house.get("E2", &format!("{path}/asset")).await.unwrap_err();
+    assert_eq!(error.code(), Code::ServerNotConfigured);
+
+    // It is not asked before there is something that opens it, and then at once.
+    let told = house.ask("E2", Method::POST, "/v1/servers/import", &asset.body).await.unwrap().body;
+    let entry = &told["servers"][0];
+    assert_eq!((&entry["outcome"], &entry["needsCredential"]), (&json!("registered"), &json!(true)));
+    assert_eq!(house.asked().len(), 1);
+    let told = house.get("E2", &path).await.unwrap().body;
+    assert_eq!((&told["health"], &told["toolCount"]), (&json!("unknown"), &json!(0)));
+    let own = json!({ "type": "bearer", "token": "second" });
+    house.ask("E2", Method::PUT, &format!("{path}/credential"), &own).await.unwrap();
+    let told = house.get("E2", &path).await.unwrap().body;
+    assert_eq!((&told["health"], &told["toolCount"]), (&json!("ok"), &json!(2)));
+    assert_eq!(house.asked()[1].as_deref(), Some("second"));
+    // What another key says of itself is not believed.
+    let mut forged = asset.body.clone();
+    forged["server"]["serverKey"] = "mcp_orders_00000000".into();
+    house.ask("E2", Method::POST, "/v1/servers/import", &forged).await.unwrap_err();
+}

@@ -71,6 +71,8 @@ struct Entry {
     outcome: String,
     server_key: Option<String>,
     tool_count: Option<usize>,
+    #[serde(default)]
+    needs_credential: bool,
     error: Option<Refused>,
     #[serde(default)]
     left_out: Vec<String>,
@@ -201,8 +203,11 @@ pub(super) fn imported(imported: &Imported, out: &mut dyn Write) -> Result<(), C
             }
             (None, key) => {
                 let key = key.as_deref().map(escape).unwrap_or_default();
-                let tools = count(entry.tool_count.unwrap_or_default(), "tool");
-                writeln!(out, "{name}: {} as {key}, {tools}", escape(&entry.outcome))?;
+                let has = match (entry.needs_credential, entry.tool_count) {
+                    (true, _) => "set your credential: it is asked then".to_owned(),
+                    (false, tools) => count(tools.unwrap_or_default(), "tool"),
+                };
+                writeln!(out, "{name}: {} as {key}, {has}", escape(&entry.outcome))?;
             }
         }
         if !entry.left_out.is_empty() {
