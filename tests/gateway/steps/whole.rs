@@ -11,11 +11,8 @@ use crate::process_support::{Process, Response, Setup, Upstream, exchange, tool}
 const SCRIPTS: &str = "key-of-scripts";
 
 fn post(gateway: &Process, path: &str, body: &Value) -> Response {
-    let headers = [
-        ("X-Api-Key", SCRIPTS),
-        ("SSO-Emp-Id", "E1"),
-        ("Content-Type", "application/json"),
-    ];
+    let headers =
+        [("X-Api-Key", SCRIPTS), ("SSO-Emp-Id", "E1"), ("Content-Type", "application/json")];
     exchange(gateway.address, "POST", path, &headers, body.to_string().as_bytes()).unwrap()
 }
 
@@ -43,6 +40,7 @@ fn what_was_compiled_outlives_restarts_and_rotations_but_not_its_key() {
     let compile = |gateway: &Process| post(gateway, "/v1/steps/compile", &steps).json();
     let old = compile(&gateway);
     let digest = |compiled: &Value| compiled["compiled"]["digest"].as_str().unwrap().to_owned();
+    assert!(old["compiled"].is_object(), "{old}");
     assert!(digest(&old).starts_with(&format!("hmac-sha256:{first}:")), "{old}");
     drop(gateway);
 
