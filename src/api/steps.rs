@@ -30,7 +30,8 @@ use crate::{
     model::{call_source::CallSource, caller::Caller, ids},
     stack::v1::{ApiRequest, Calls},
     steps::{
-        Compiled, Ended, Fault, Keys, Limits, NotCompiled, Outcome, Page, Run, Step, Variables,
+        Compiled, Ended, Fault, FaultKind, Keys, Limits, NotCompiled, Outcome, Page, Run, Step,
+        Variables, compile,
     },
 };
 
