@@ -11,6 +11,7 @@ mod told;
 use std::sync::Arc;
 
 use http::Response;
+use tokio::time::{Instant, timeout_at};
 
 use self::{
     known::Known,
@@ -24,12 +25,13 @@ use super::{
 use crate::{
     body::Body,
     error::{Code, Error},
-    json::Kind,
+    json::{Kind, Value},
     mcp::header,
-    model::{call_source::CallSource, ids},
+    model::{call_source::CallSource, caller::Caller, ids},
     stack::v1::{ApiRequest, Calls},
     steps::{
-        Compiled, Ended, Fault, Keys, Limits, NotCompiled, Outcome, Page, Run, Step, Variables,
+        Compiled, Ended, Fault, FaultKind, Keys, Limits, NotCompiled, Outcome, Page, Run, Step,
+        Variables, compile,
     },
 };
 
@@ -89,14 +91,35 @@ impl StepsApi {
                 wrong("`steps` is missing: a list of steps".to_owned()).with_pointer("/steps")
             );
         };
-        let caller = &*request.caller;
-        let world = tools.worlds.current();
-        let own = tools.own_world(&world, caller).await?;
-        let known = Known { world, own, upstreams: &tools.upstreams, caller };
-        let compiled = crate::steps::compile(steps, &known, self.max_steps)
-            .map_err(|faults| faulty(&faults))?;
-        let (text, _) = compiled.write(&caller.tenant, &self.keys);
+        let compiled = self.compiled(tools, steps, &request.caller).await?;
+        let (text, _) = compiled.write(&request.caller.tenant, &self.keys);
         Ok(answer([b"{\"compiled\":", &*text, b"}"].concat()))
+    }
+
+    /// Where a server is being listed for the first time, this waits for it, as calls do.
+    async fn compiled(
+        &self,
+        tools: &ToolCalls,
+        steps: Value<'_>,
+        caller: &Caller,
+    ) -> Result<Compiled, Error> {
+        let (began, mut changes) = (Instant::now(), tools.worlds.watch());
+        loop {
+            let world = tools.worlds.current();
+            let own = tools.own_world(&world, caller).await?;
+            let known = Known { world, own, upstreams: &tools.upstreams, caller };
+            let faults = match compile(steps, &known, self.max_steps) {
+                Ok(compiled) => return Ok(compiled),
+                Err(faults) => faults,
+            };
+            let is_unlisted = faults.iter().any(|fault| fault.kind == FaultKind::NotListed);
+            let wait = known.pending().filter(|_| is_unlisted);
+            let Some(wait) = wait else { return Err(faulty(&faults)) };
+            let changed = timeout_at(began + wait, changes.changed()).await;
+            if !matches!(changed, Ok(Ok(()))) {
+                return Err(faulty(&faults));
+            }
+        }
     }
 
     async fn run(

@@ -113,16 +113,25 @@ impl Set {
     /// arguments. What stops everybody counts, what stops some does not.
     pub fn is_open_to_somebody(&self, tenant: &TenantId, item: ItemIndex) -> bool {
         let index = item.get();
-        let rules = || self.scopes_of(tenant).flat_map(|scope| scope.rules.iter());
-        let about = |rule: &Arc<Rule>| self.bound.selected_by(rule).contains(index);
-        let for_all = |rule: &Arc<Rule>| {
+        let (Some(own), Some((family, name))) =
+            (self.bound.items.get(index), self.bound.names.get(index))
+        else {
+            return false;
+        };
+        let rules = |effect: Effect| {
+            let all = self.scopes_of(tenant).flat_map(|scope| scope.rules.iter());
+            all.filter(move |rule| rule.effect == effect)
+        };
+        let about = |rule: &Arc<Rule>| {
+            rule.risk.is_none_or(|risks| risks.contains(own.risk))
+                && rule.globs.matches(*family, name)
+        };
+        let for_all = |rule: &&Arc<Rule>| {
             rule.roles.is_none() && rule.callers.is_none() && rule.when.is_empty()
         };
-        let of = |effect: Effect| rules().filter(move |rule| rule.effect == effect);
-        index < self.bound.items.len()
-            && self.bound.classified.contains(index)
-            && of(Effect::Allow).any(about)
-            && !of(Effect::Deny).filter(|rule| for_all(rule)).any(about)
+        own.classified
+            && rules(Effect::Allow).any(about)
+            && !rules(Effect::Deny).filter(for_all).any(about)
     }
 
     pub fn revision(&self) -> &Arc<str> {

@@ -2,6 +2,7 @@
 
 mod command;
 mod failing;
+mod own;
 mod whole;
 
 use std::{sync::Arc, time::Duration};

@@ -5,12 +5,13 @@
 //! somebody else. A tool that is open to nobody in the tenant is to him like one that does not
 //! exist.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use bytes::Bytes;
 
 use crate::{
     json::{Doc, Duplicates, Limits, Value},
+    mcp::Family,
     model::{
         call::Surface,
         caller::Caller,
@@ -87,6 +88,15 @@ impl Known<'_> {
         })
     }
 
+    /// How long to wait for servers whose tools are being listed for the first time, if there are
+    /// any: as long as the slowest may take.
+    pub fn pending(&self) -> Option<Duration> {
+        let listing = |name| self.world.catalog.listing_of(name, Family::Tools);
+        let pending =
+            self.upstreams.iter().filter(|one| listing(&one.name) == Some(&Listing::Pending));
+        pending.map(|one| one.timeout).max()
+    }
+
     /// A tool of the operator's that somebody of the tenant may be let use.
     fn open(&self, upstream: &UpstreamName, tool: &str) -> Option<(Surface, Arc<Tool>)> {
         let (tenant, rules) = (&self.caller.tenant, &self.world.rules);
@@ -99,7 +109,8 @@ impl Known<'_> {
 
 /// What is said where none of these servers has the tool.
 fn missing<'a>(world: &World, mut servers: impl Iterator<Item = &'a UpstreamName>) -> Unfound {
-    let is_listed = |name| world.catalog.listing(name) == Some(&Listing::Listed);
+    let listing = |name| world.catalog.listing_of(name, Family::Tools);
+    let is_listed = |name| listing(name) == Some(&Listing::Listed);
     if servers.all(is_listed) { Unfound::Tool } else { Unfound::NotListed }
 }
 

@@ -40,6 +40,7 @@ fn what_was_compiled_outlives_restarts_and_rotations_but_not_its_key() {
     let compile = |gateway: &Process| post(gateway, "/v1/steps/compile", &steps).json();
     let old = compile(&gateway);
     let digest = |compiled: &Value| compiled["compiled"]["digest"].as_str().unwrap().to_owned();
+    assert!(old["compiled"].is_object(), "{old}");
     assert!(digest(&old).starts_with(&format!("hmac-sha256:{first}:")), "{old}");
     drop(gateway);
 
