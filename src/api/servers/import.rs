@@ -85,8 +85,9 @@ impl Servers {
 
     fn read(&self, asked: &Asked) -> Result<Vec<Imported>, Vec<InputFault>> {
         let (file, registrant) = (asked.body.clone(), self.registrant(&asked.person));
-        let is_asset = Doc::parse(file.clone(), &LIMITS)
-            .is_ok_and(|doc| doc.root().get("mcpServers").is_none() && doc.root().get("server").is_some());
+        let is_asset = Doc::parse(file.clone(), &LIMITS).is_ok_and(|doc| {
+            doc.root().get("mcpServers").is_none() && doc.root().get("server").is_some()
+        });
         if !is_asset {
             return read_mcp_servers(file, &registrant);
         }

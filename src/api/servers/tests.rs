@@ -285,7 +285,10 @@ async fn a_description_has_no_secret_and_is_taken_back_by_others() {
     // It is not asked before there is something that opens it, and then at once.
     let told = house.ask("E2", Method::POST, "/v1/servers/import", &asset.body).await.unwrap().body;
     let entry = &told["servers"][0];
-    assert_eq!((&entry["outcome"], &entry["needsCredential"]), (&json!("registered"), &json!(true)));
+    assert_eq!(
+        (&entry["outcome"], &entry["needsCredential"]),
+        (&json!("registered"), &json!(true))
+    );
     assert_eq!(house.asked().len(), 1);
     let told = house.get("E2", &path).await.unwrap().body;
     assert_eq!((&told["health"], &told["toolCount"]), (&json!("unknown"), &json!(0)));
