@@ -11,11 +11,8 @@ use crate::process_support::{Process, Response, Setup, Upstream, exchange, tool}
 const SCRIPTS: &str = "key-of-scripts";
 
 fn post(gateway: &Process, path: &str, body: &Value) -> Response {
-    let headers = [
-        ("X-Api-Key", SCRIPTS),
-        ("SSO-Emp-Id", "E1"),
-        ("Content-Type", "application/json"),
-    ];
+    let headers =
+        [("X-Api-Key", SCRIPTS), ("SSO-Emp-Id", "E1"), ("Content-Type", "application/json")];
     exchange(gateway.address, "POST", path, &headers, body.to_string().as_bytes()).unwrap()
 }
 
