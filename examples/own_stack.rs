@@ -182,6 +182,7 @@ fn upstreams(clock: &UpstreamName) -> Outcome<Upstreams> {
         era: Some(Era::Lite).into(),
         served: Served::TOOLS.bits().into(),
         instructions: None.into(),
+        introduced: None.into(),
     };
     Ok([Arc::new(upstream)].into())
 }

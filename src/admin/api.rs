@@ -12,7 +12,9 @@ mod openapi;
 mod pins;
 mod policy;
 mod secrets;
+mod servers;
 mod tokens;
+mod tools;
 
 use std::{borrow::Cow, net::IpAddr, sync::Arc, time::Duration};
 
@@ -54,6 +56,12 @@ pub trait Gateway: Send + Sync + 'static {
     /// The files of a kept revision: path and text. `None`: it is not kept.
     fn revision(&self, revision: &str) -> Result<Option<Vec<(String, String)>>, std::io::Error>;
     fn connections(&self) -> Value;
+    /// Every server, with its health and the age of its listing.
+    fn servers(&self) -> Vec<Value>;
+    /// Every tool that is listed, and how it stands.
+    fn tools(&self) -> Vec<Value>;
+    /// The tools of a name, on the aggregate or their server's own, with all that is known.
+    fn tool(&self, name: &str) -> Vec<Value>;
     /// How every tool's definition stands.
     fn pins(&self) -> Value;
     /// Every definition of a tool that is kept, and its approvals.
@@ -145,7 +153,7 @@ struct Failure {
 }
 
 /// Every route. Whatever is not here is not served.
-static ROUTES: [Route; 17] = [
+static ROUTES: [Route; 21] = [
     config::SHOW,
     policy::SHOW,
     policy::REVISION,
@@ -154,6 +162,10 @@ static ROUTES: [Route; 17] = [
     control::DRAIN,
     control::LOG_LEVEL,
     connections::SHOW,
+    servers::SHOW,
+    servers::ONE,
+    tools::SHOW,
+    tools::ONE,
     pins::SHOW,
     pins::HISTORY,
     pins::DIFF,

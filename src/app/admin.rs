@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use tokio::sync::Notify;
 
 use super::{
-    credentials,
+    credentials, inventory,
     kept::Kept,
     news::{Bell, Freshness},
     pins::Pins,
@@ -117,6 +117,18 @@ impl Gateway for Operations {
             })
         });
         json!({ "clients": clients, "upstreams": self.probes.upstreams() })
+    }
+
+    fn servers(&self) -> Vec<Value> {
+        inventory::servers(self)
+    }
+
+    fn tools(&self) -> Vec<Value> {
+        inventory::tools(self)
+    }
+
+    fn tool(&self, name: &str) -> Vec<Value> {
+        inventory::named(name, self)
     }
 
     fn pins(&self) -> Value {

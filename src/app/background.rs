@@ -160,6 +160,7 @@ impl Background {
                 pins: Some(self.pins.clone()),
                 closing: self.closing.clone(),
                 caller: None,
+                clock: engines.clock.clone(),
             };
             tasks.spawn(watcher.run());
         }

@@ -8,6 +8,7 @@ mod build;
 mod credentials;
 pub mod faces;
 mod front;
+mod inventory;
 mod jwks;
 mod kept;
 mod keys;

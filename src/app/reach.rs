@@ -64,6 +64,7 @@ pub(super) fn upstreams(
             era: None.into(),
             served: 0.into(),
             instructions: None.into(),
+            introduced: None.into(),
         }))
     };
     let built: Result<Vec<_>, StartError> = config.upstreams.iter().map(build).collect();

@@ -28,8 +28,8 @@ use crate::{
     json,
     limit::{self, Ledger, LimitFault, LimitSpec, Limiter, Quotas, quota::Board},
     mcp::Family,
-    model::{caller::TenantId, ids, server::UpstreamName},
-    policy::{ItemIndex, Named, Pin, Policies, Subject},
+    model::{caller::TenantId, ids, quality::Severity, server::UpstreamName},
+    policy::{ItemIndex, Named, Pin, Policies, Reason, Subject},
     registry::{
         Care, Catalog, Held, Item, Pinning, Registry, Tool, server::declared_risk, stands_in,
     },
@@ -250,6 +250,13 @@ fn tell(news: &mut News, catalog: &Catalog, policies: &Policies) {
             tracing::warn!(tool.name = %tool.qualified, "{held}");
         }
     }
+    for tool in catalog.tools() {
+        if let Some(danger) = dangerous(tool)
+            && news.is(danger.clone())
+        {
+            tracing::warn!(tool.name = %tool.qualified, "{danger}");
+        }
+    }
     let mut faults = faces::check(policies, catalog);
     if policies.has_conditions() {
         faults.extend(misfits(catalog, policies));
@@ -295,7 +302,11 @@ fn world(
     let items = catalog.items().iter().map(|item| subject(item));
     let subjects: Vec<Subject<'_>> = tools.chain(items).collect();
     let held = catalog.tools().iter().filter(|tool| tool.held.is_some());
-    let held: Vec<_> = held.map(|tool| ItemIndex::new(tool.index)).collect();
+    let why = |tool: &Tool| match tool.held {
+        Some(Held::Quality) => Reason::ToolQuality,
+        _ => Reason::PinMismatch,
+    };
+    let held: Vec<_> = held.map(|tool| (ItemIndex::new(tool.index), why(tool))).collect();
     // Of servers that no operator has written down, what they warn of themselves counts.
     let said: Vec<_> = match everybodys {
         true => Vec::new(),
@@ -349,21 +360,23 @@ fn care(policies: &Policies, upstream: &UpstreamName, tool: &str) -> Care {
         Pin::Approve => Pinning::Approve,
         Pin::Exactly(digest) => Pinning::Exactly(digest),
     };
-    Care { pinning, risk: policy.risk, hold: policy.hold }
+    Care { pinning, risk: policy.risk, hold: policy.hold, demand: policy.quality }
 }
 
 /// What an operator has to look at before anybody can call it, in words; nothing for a tool that
 /// no policy speaks of, which nobody could call anyhow.
 fn awaits_approval(policies: &Policies, tool: &Tool) -> Option<String> {
     let held = tool.held?;
-    if !policies.item(Subject::tool(tool.upstream.as_str(), tool.name())).classified {
+    let policy = policies.item(Subject::tool(tool.upstream.as_str(), tool.name()));
+    if !policy.classified {
         return None;
     }
     let why = match held {
-        Held::New => "nobody has approved its definition",
+        Held::New => "nobody has approved its definition".to_owned(),
         // It is being kept, or the store says why it cannot be.
         Held::Unkept => return None,
-        Held::Changed => "its definition is not the approved one",
+        Held::Changed => "its definition is not the approved one".to_owned(),
+        Held::Quality => tool.quality().falls_short(policy.quality).unwrap_or_default(),
     };
     let digest: [u8; 64] = ids::hex(tool.seen);
     let digest = String::from_utf8_lossy(&digest);
@@ -371,6 +384,19 @@ fn awaits_approval(policies: &Policies, tool: &Tool) -> Option<String> {
         "`{0}` is held: {why}; `hangu pins diff {0}` shows it, `hangu pins approve {0}` or \
          `pin: \"sha256:{digest}\"` accepts what is listed now",
         tool.qualified
+    ))
+}
+
+/// What of a definition an operator should look at, whoever may call the tool.
+fn dangerous(tool: &Tool) -> Option<String> {
+    let quality = tool.quality();
+    let finding = quality.findings.iter().find(|it| it.flaw.severity() == Severity::Danger)?;
+    Some(format!(
+        "the definition of `{}` is {}: at `{}`, {}",
+        tool.qualified,
+        quality.flaws,
+        finding.pointer.escape_default(),
+        finding.message
     ))
 }
 

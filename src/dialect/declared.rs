@@ -5,11 +5,14 @@
 
 use crate::{
     json::{self, Kind, Value},
-    mcp::Served,
+    mcp::{Served, meta},
 };
 
 /// The longest instructions that are kept, in bytes.
 const MAX_INSTRUCTIONS: usize = 16 * 1024;
+
+/// The longest name and version that are kept, in bytes.
+const MAX_SAID: usize = 256;
 
 const TASKS: &str = "io.modelcontextprotocol/tasks";
 
@@ -18,6 +21,9 @@ const TASKS: &str = "io.modelcontextprotocol/tasks";
 pub struct Declared {
     pub served: Served,
     pub instructions: Option<String>,
+    /// What it is called, and of which version it is, as it says.
+    pub name: Option<Box<str>>,
+    pub version: Option<Box<str>>,
 }
 
 /// Reads a result of `server/discover` or `initialize`.
@@ -30,7 +36,15 @@ pub fn read(result: Value<'_>) -> Declared {
         let end = text.floor_char_boundary(MAX_INSTRUCTIONS);
         text.get(..end).unwrap_or_default().to_owned()
     });
-    Declared { served, instructions }
+    // Of 2026-07-28 on it stands in `_meta`, before that beside it.
+    let of_meta = result.get("_meta").and_then(|meta| meta.get(meta::SERVER_INFO));
+    let info = of_meta.or_else(|| result.get("serverInfo"));
+    let said = |member: &str| {
+        let text = info?.get(member)?.as_str()?;
+        let end = text.floor_char_boundary(MAX_SAID);
+        Some(text.get(..end).unwrap_or_default().into())
+    };
+    Declared { served, instructions, name: said("name"), version: said("version") }
 }
 
 fn read_served(capabilities: Value<'_>) -> Served {
@@ -120,6 +134,17 @@ mod tests {
             write_capabilities(&mut written, read.served);
             assert_eq!(String::from_utf8(written).unwrap(), capabilities);
         }
+    }
+
+    #[test]
+    fn a_server_says_who_it_is_in_either_place() {
+        let old = declared(r#"{"serverInfo":{"name":"a","version":"1"}}"#);
+        assert_eq!((old.name.as_deref(), old.version.as_deref()), (Some("a"), Some("1")));
+        let new = declared(
+            r#"{"_meta":{"io.modelcontextprotocol/serverInfo":{"name":"b"}},"serverInfo":{"name":"a","version":"1"}}"#,
+        );
+        assert_eq!((new.name.as_deref(), new.version), (Some("b"), None));
+        assert_eq!(declared(r#"{"serverInfo":7}"#).name, None);
     }
 
     #[test]

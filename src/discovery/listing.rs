@@ -202,6 +202,8 @@ fn read_tool(
         }
         other => other,
     }
+    // Here, once, and not where somebody waits for a catalog.
+    .inspect(|definition| _ = definition.quality())
 }
 
 #[cfg(test)]

@@ -15,6 +15,7 @@ use tower::Service;
 
 use self::listing::{Elements, Listed};
 use crate::{
+    clock::Clock,
     error::Error,
     mcp::Family,
     model::{
@@ -65,6 +66,7 @@ pub struct Watcher<S> {
     pub closing: Arc<dyn Closing>,
     /// For whom it is asked, with what opens it for him; `None`: for nobody in particular.
     pub caller: Option<Arc<Caller>>,
+    pub clock: Clock,
 }
 
 /// What is remembered from poll to poll: what was logged already, so that it is said once, and
@@ -103,6 +105,7 @@ where
         loop {
             match self.look(&mut told).await {
                 Ok(()) => {
+                    self.registry.looked(&self.upstream.name, self.clock.now_ms());
                     if failures > 0 {
                         tracing::info!(upstream.name = %self.upstream.name, "listed again");
                     }
@@ -251,6 +254,7 @@ where
         } else {
             tracing::debug!(upstream.name = %name, "listing failed again: {why}");
         }
+        self.registry.not_looked(name, self.clock.now_ms(), why);
         let mut news = false;
         for family in Family::ALL {
             news |= self.registry.failed(name, family, why);
@@ -269,6 +273,7 @@ where
         } else {
             tracing::debug!(upstream.name = %name, "{what} failed again: {why}");
         }
+        self.registry.not_looked(name, self.clock.now_ms(), &format!("{what} failed: {why}"));
         self.registry.failed(name, family, why)
     }
 

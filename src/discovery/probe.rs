@@ -13,7 +13,7 @@ use crate::{
         reply::{Final, Reply, RpcError},
         server::DialectKind,
     },
-    stack::stage::{Era, Routed, SouthRequest},
+    stack::stage::{Era, Introduced, Routed, SouthRequest},
 };
 
 impl<S> Watcher<S>
@@ -73,6 +73,8 @@ where
             let declared = declared::read(doc.root());
             self.upstream.set_served(declared.served);
             self.upstream.set_instructions(declared.instructions);
+            let (name, version) = (declared.name, declared.version);
+            self.upstream.set_introduced(Introduced { name, version, revision: None });
         }
     }
 

@@ -11,6 +11,7 @@ pub mod header;
 pub mod ids;
 pub mod keys;
 pub mod network;
+pub mod quality;
 pub mod quota;
 pub mod reply;
 pub mod sensitive;

@@ -11,7 +11,7 @@ use super::{
     Told, Verdict,
     words::{change_text, published_name, quota_text, reason_text, withheld},
 };
-use crate::model::{caller::EmployeeId, exchange::DecisionKind, quota::Budget};
+use crate::model::{caller::EmployeeId, exchange::DecisionKind, quality::Flaw, quota::Budget};
 
 /// Who asks for what.
 #[derive(Debug, Clone)]
@@ -108,6 +108,10 @@ impl Answered<'_, '_> {
             "cost": self.cost,
             "published": published_name(self.policy),
             "withheld": withheld(self.policy),
+            "quality": {
+                "min": self.policy.quality.min,
+                "block": self.policy.quality.block.iter().map(Flaw::as_str).collect::<Vec<_>>(),
+            },
             "quotas": self.quotas().map(|(quota, budget)| json!({
                 "id": &*quota.id,
                 "file": quota.at.source.name,

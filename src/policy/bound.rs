@@ -11,7 +11,7 @@ use std::{
 use parking_lot::{Mutex, RwLock};
 
 use super::{
-    BitSet, Family, ItemIndex, ItemPolicy, Reach, RiskSet, Rule, Subject, compile::Compiled,
+    BitSet, Family, ItemPolicy, OnHold, Reach, Reason, RiskSet, Rule, Subject, compile::Compiled,
     glob::Glob,
 };
 use crate::model::server::Risk;
@@ -29,6 +29,8 @@ pub struct Bound {
     pub classified: BitSet,
     /// What may not be called whatever the rules say: its definition is not an approved one.
     pub held: BitSet,
+    /// Why, of each of these.
+    pub held_for: HashMap<usize, Reason>,
     /// The items of each family, by name: what a glob can match stands side by side.
     sorted: [Vec<u32>; 3],
     families: [BitSet; 3],
@@ -42,16 +44,17 @@ impl Bound {
     pub fn new(
         policies: Arc<Compiled>,
         subjects: &[Subject<'_>],
-        on_hold: &[ItemIndex],
+        on_hold: &[OnHold],
         at_least: &[Option<Risk>],
     ) -> Self {
         let count = subjects.len();
         let mut held = BitSet::new(count);
-        on_hold
+        let held_for: HashMap<_, _> = on_hold
             .iter()
-            .map(|item| item.get())
-            .filter(|at| *at < count)
-            .for_each(|at| held.insert(at));
+            .map(|(item, why)| (item.get(), *why))
+            .filter(|(at, _)| *at < count)
+            .collect();
+        held_for.keys().for_each(|at| held.insert(*at));
         let said = at_least.iter().copied().chain(std::iter::repeat(None));
         let items = subjects.iter().zip(said);
         let items: Vec<_> =
@@ -80,6 +83,7 @@ impl Bound {
             families: Family::ALL.map(|family| all_with(&|index| of(index, family))),
             risks: Risk::ALL.map(|risk| all_with(&|index| item(index, &|item| item.risk == risk))),
             held,
+            held_for,
             sorted,
             policies,
             items,

@@ -10,7 +10,7 @@ use std::{
 };
 
 use super::{
-    Family, ItemIndex, Library,
+    Family, Library, OnHold,
     document::{
         Case, Directory, Employee, Injected, ItemClass, LimitRule, Override, Pin, QuotaRule, Rule,
         Screen, UpstreamClasses,
@@ -25,6 +25,7 @@ use crate::{
     model::{
         caller::{EmployeeId, Roles, TenantId},
         change::ChangeClasses,
+        quality::Demand,
         server::{IdempotencyMode, Risk},
     },
 };
@@ -82,6 +83,8 @@ pub struct ItemPolicy {
     /// Arguments that the gateway sets.
     pub inject: Option<Arc<[Injected]>>,
     pub screen: Option<Screen>,
+    /// What its definition has to be like, where nobody has approved it.
+    pub quality: Demand,
     /// What is published instead of what the upstream says.
     pub published: Option<Arc<Override>>,
 }
@@ -213,7 +216,7 @@ impl Policies {
     }
 
     /// The same, but what is held cannot be called whatever the rules say.
-    pub fn bind_but(&self, subjects: &[Subject<'_>], held: &[ItemIndex]) -> Set {
+    pub fn bind_but(&self, subjects: &[Subject<'_>], held: &[OnHold]) -> Set {
         Set::new(self.enforced.clone(), self.shadow.clone(), subjects, held, &[])
     }
 
@@ -229,7 +232,7 @@ impl Policies {
     pub fn bind_raised(
         &self,
         subjects: &[Subject<'_>],
-        held: &[ItemIndex],
+        held: &[OnHold],
         at_least: &[Option<Risk>],
     ) -> Set {
         Set::new(self.enforced.clone(), self.shadow.clone(), subjects, held, at_least)
@@ -362,6 +365,7 @@ impl ItemPolicy {
             upstream_idempotent: false,
             inject: None,
             screen: None,
+            quality: Demand::default(),
             published: None,
         }
     }
@@ -385,6 +389,7 @@ impl ItemPolicy {
             upstream_idempotent: class.upstream_idempotent.as_ref().is_some_and(|it| it.value),
             inject: class.inject.clone(),
             screen: class.screen,
+            quality: class.quality.as_ref().map_or(Demand::default(), |it| it.value),
             published: class.published.clone(),
         }
     }

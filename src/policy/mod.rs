@@ -106,6 +106,9 @@ impl ItemIndex {
     }
 }
 
+/// What may not be called whatever the rules say, and why.
+pub type OnHold = (ItemIndex, Reason);
+
 /// Why a decision is what it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Reason {
@@ -119,6 +122,8 @@ pub enum Reason {
     Unclassified,
     /// Its definition is not one that was approved.
     PinMismatch,
+    /// Its definition is not as policy wants it, and nobody has approved it.
+    ToolQuality,
 }
 
 impl Reason {
@@ -130,6 +135,7 @@ impl Reason {
             Reason::RuleApproval => "rule_approval",
             Reason::Unclassified => "unclassified",
             Reason::PinMismatch => "pin_mismatch",
+            Reason::ToolQuality => "tool_quality",
         }
     }
 }

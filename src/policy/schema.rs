@@ -256,11 +256,27 @@ fn item() -> Value {
             map_of(text()),
             "Arguments the gateway sets: texts with `$ctx.tenant` and its like.",
         ),
+        named("quality", quality(), "What a definition must be like that nobody has approved."),
         named("screen", words(known::SCREENS.known), "Results that look like instructions."),
         named("name", text(), "Published instead of its own."),
         named("description", text(), "Published instead of its own."),
         named("hide", texts(), "Parameters that callers do not see."),
         named("override", whole, "Everything that is published instead."),
+    ])
+}
+
+fn quality() -> Value {
+    object(vec![
+        named(
+            "min",
+            json!({ "type": "integer", "minimum": 0, "maximum": 100 }),
+            "The least score.",
+        ),
+        named(
+            "block",
+            list(words(known::FLAWS.known)),
+            "Findings that hold the tool whatever its score.",
+        ),
     ])
 }
 

@@ -13,7 +13,7 @@ use foldhash::fast::RandomState;
 use smallvec::SmallVec;
 
 use super::{
-    Effect, ItemIndex, ItemPolicy, Rule, Subject,
+    Effect, ItemIndex, ItemPolicy, OnHold, Rule, Subject,
     bound::Bound,
     compile::Compiled,
     scope::ScopeRules,
@@ -83,7 +83,7 @@ impl Set {
         policies: Arc<Compiled>,
         shadow: Option<Arc<Compiled>>,
         subjects: &[Subject<'_>],
-        held: &[ItemIndex],
+        held: &[OnHold],
         at_least: &[Option<Risk>],
     ) -> Self {
         let bind = |policies| Arc::new(Bound::new(policies, subjects, held, at_least));

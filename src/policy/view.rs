@@ -421,7 +421,8 @@ impl View {
 
     fn hidden(&self, index: usize) -> Decision<'_> {
         if self.held.contains(index) {
-            return Decision::deny(Reason::PinMismatch, None);
+            let why = self.bound.held_for.get(&index);
+            return Decision::deny(why.copied().unwrap_or(Reason::PinMismatch), None);
         }
         let rule = about(&self.deny, index).find(|applied| applied.is_plain());
         let reason = match rule {

@@ -7,6 +7,7 @@ use crate::{
     model::{
         caller::EmployeeId,
         exchange::DecisionKind,
+        quality::Demand,
         quota::{Action, Budget},
         server::Risk,
     },
@@ -84,6 +85,18 @@ pub fn face_text(policy: &ItemPolicy) -> String {
         text += &format!(" Callers neither see nor send {}.", names.join(", "));
     }
     text
+}
+
+/// What a tool's definition has to be like, where that is said.
+pub fn quality_text(policy: &ItemPolicy) -> String {
+    let Demand { min, block } = policy.quality;
+    let score = (min > 0).then(|| format!("its definition scores at least {min}"));
+    let flaws = (!block.is_empty()).then(|| format!("nothing in it is found {block}"));
+    let parts: Vec<_> = score.into_iter().chain(flaws).collect();
+    match parts.is_empty() {
+        true => String::new(),
+        false => format!(" It is held unless {}, or somebody approves it.", parts.join(" and ")),
+    }
 }
 
 /// All conditions of a rule.

@@ -2,7 +2,10 @@
 //!
 //! The object stays as it is; what the gateway needs of it is found and kept beside it.
 
-use std::{ops::Range, sync::Arc};
+use std::{
+    ops::Range,
+    sync::{Arc, OnceLock},
+};
 
 use bytes::Bytes;
 use sha2::{Digest, Sha256};
@@ -10,6 +13,7 @@ use sha2::{Digest, Sha256};
 use super::{
     key_argument::KEY_ARGUMENT,
     param_header::{self, MarkFault, ParamHeader},
+    quality::Quality,
     schema::{ArgumentSchema, SchemaFault},
 };
 use crate::{
@@ -37,6 +41,8 @@ pub struct Definition {
     pub has_key_argument: bool,
     /// Where the value of `name` stands in `raw`.
     name_span: Range<usize>,
+    /// What is wrong with it, once somebody has looked.
+    quality: OnceLock<Quality>,
 }
 
 /// A prompt, resource or resource template as its server sent it.
@@ -52,6 +58,11 @@ pub struct Entry {
 }
 
 impl Definition {
+    /// What is wrong with it; looked at once.
+    pub fn quality(&self) -> &Quality {
+        self.quality.get_or_init(|| Quality::of(&self.raw))
+    }
+
     /// The definition under another name.
     pub(super) fn renamed(&self, name: &str) -> Bytes {
         replaced(&self.raw, &self.name_span, name)
@@ -116,6 +127,7 @@ pub fn read_definition(tool: Value<'_>) -> Result<Definition, DefinitionFault> {
         name,
         raw,
         arguments,
+        quality: OnceLock::new(),
     })
 }
 

@@ -7,12 +7,17 @@
 
 mod schema;
 
-use std::{fmt, ops::Range, sync::Arc};
+use std::{
+    fmt,
+    ops::Range,
+    sync::{Arc, OnceLock},
+};
 
 use bytes::Bytes;
 
 use super::{
     definition::{Definition, replaced, span_in},
+    quality::Quality,
     schema::{ArgumentSchema, Mismatch, SchemaFault},
 };
 use crate::{
@@ -59,6 +64,8 @@ pub struct Faced {
     withheld: Box<[Withheld]>,
     /// What was said in vain.
     pub vain: Vec<Vain>,
+    /// What is wrong with it, once somebody has looked.
+    quality: OnceLock<Quality>,
 }
 
 /// An argument that callers neither see nor send.
@@ -172,12 +179,18 @@ impl Faced {
             vain: edited.vain,
             name,
             raw,
+            quality: OnceLock::new(),
         })
     }
 
     /// The object under another name.
     pub(super) fn renamed(&self, name: &str) -> Bytes {
         replaced(&self.raw, &self.name_span, name)
+    }
+
+    /// What is wrong with what is published; looked at once.
+    pub fn quality(&self) -> &Quality {
+        self.quality.get_or_init(|| Quality::of(&self.raw))
     }
 
     /// Whether a call's arguments are another matter than the server's schema.

@@ -10,6 +10,7 @@ use super::{
     definition::{Definition, Entry},
     face::Faced,
     pin::Held,
+    quality::Quality,
 };
 use crate::{
     mcp::Family,
@@ -45,6 +46,11 @@ impl Tool {
     /// The upstream's own name.
     pub fn name(&self) -> &Arc<str> {
         &self.definition.name
+    }
+
+    /// What is wrong with the definition as it is published.
+    pub fn quality(&self) -> &Quality {
+        self.face.as_ref().map_or_else(|| self.definition.quality(), |face| face.quality())
     }
 
     /// The name on a surface.

@@ -11,10 +11,12 @@ mod face;
 mod item;
 mod key_argument;
 mod local;
+mod look;
 mod names;
 mod param_header;
 mod pin;
 mod pins;
+mod quality;
 mod schema;
 pub mod server;
 mod stand_in;
@@ -34,10 +36,12 @@ pub use face::{Face, FaceFault, FaceParameter, Faced, Unfilled, Vain};
 pub use item::{Item, Tool};
 pub use key_argument::{KEY_ARGUMENT, take_key_argument, with_key_argument};
 pub use local::Local;
+pub use look::Looks;
 pub use names::{NAME_MAX, Names};
 pub use param_header::{MarkFault, MarkedArguments, ParamHeader, without_marks};
 pub use pin::{Care, Held, Pinning};
 pub use pins::{Change, Drift, PinApproval, PinFault, PinPair, PinState, PinWish};
+pub use quality::{Finding, Quality};
 pub use schema::{ArgumentSchema, Mismatch, SchemaFault};
 pub use stand_in::stands_in;
 
@@ -55,6 +59,7 @@ struct Server {
     late: HashMap<Arc<str>, store::Approved>,
     /// Faces as they were put on last: a catalog is built often, and they seldom change.
     faces: HashMap<Arc<str>, Worn>,
+    looks: Looks,
 }
 
 /// A face that was put on a definition, or could not be.
@@ -82,6 +87,7 @@ impl Registry {
             pins: HashMap::new(),
             late: HashMap::new(),
             faces: HashMap::new(),
+            looks: Looks::default(),
         });
         Self { names, servers: Mutex::new(servers.collect()) }
     }
@@ -177,17 +183,42 @@ impl Server {
                 let (definition, held) = pin.standing(care(&known.name, &name));
                 (tool.definition, tool.held) = (definition.clone(), held);
             }
-            let Some(face) = face(&known.name, &name) else { continue };
-            let own = &tool.definition;
-            let same = |worn: &Worn| Arc::ptr_eq(&worn.definition, own) && worn.face == face;
-            let worn = before.remove(&name).filter(same).unwrap_or_else(|| {
-                let outcome = Faced::new(own, &face).map(Arc::new);
-                Worn { definition: own.clone(), face, outcome }
-            });
-            tool.face = Some(worn.outcome.clone());
-            self.faces.insert(name, worn);
+            if let Some(face) = face(&known.name, &name) {
+                let own = &tool.definition;
+                let same = |worn: &Worn| Arc::ptr_eq(&worn.definition, own) && worn.face == face;
+                let worn = before.remove(&name).filter(same).unwrap_or_else(|| {
+                    let outcome = Faced::new(own, &face).map(Arc::new);
+                    Worn { definition: own.clone(), face, outcome }
+                });
+                tool.face = Some(worn.outcome.clone());
+                self.faces.insert(name.clone(), worn);
+            }
+            let care = care(&known.name, &name);
+            if tool.held.is_none() && self.is_poor(&tool.definition, care) {
+                tool.held = Some(Held::Quality);
+            }
         }
         known
+    }
+
+    /// Why a tool may not be called, if it may not.
+    fn held(&self, pin: &Pin, care: Care) -> Option<Held> {
+        let (definition, held) = pin.standing(care);
+        held.or_else(|| self.is_poor(definition, care).then_some(Held::Quality))
+    }
+
+    /// Whether a definition, as it is published, is not as it has to be, and nobody wants it so.
+    fn is_poor(&self, definition: &Arc<Definition>, care: Care) -> bool {
+        if care.demand.is_nothing() {
+            return false;
+        }
+        let worn = self.faces.get(&definition.name);
+        let worn = worn.filter(|worn| Arc::ptr_eq(&worn.definition, definition));
+        let faced = worn.and_then(|worn| worn.outcome.as_ref().ok());
+        let quality = faced.map_or_else(|| definition.quality(), |faced| faced.quality());
+        let is_wanted =
+            || self.pins.get(&definition.name).is_some_and(|pin| pin.is_wanted(definition, care));
+        quality.falls_short(care.demand).is_some() && !is_wanted()
     }
 }
 

@@ -12,6 +12,7 @@ use super::{
 };
 use crate::model::{
     change::{ChangeClass, ChangeClasses},
+    quality::{Demand, Flaws},
     server::Risk,
 };
 
@@ -33,6 +34,8 @@ pub struct Care {
     pub risk: Risk,
     /// Changes after which a tool that only looks is held; every other tool is after any.
     pub hold: ChangeClasses,
+    /// What a definition has to be like that nobody has approved.
+    pub demand: Demand,
 }
 
 /// Why a tool may not be called.
@@ -44,6 +47,8 @@ pub enum Held {
     Unkept,
     /// Its definition is not the approved one.
     Changed,
+    /// Its definition is not as policy wants it.
+    Quality,
 }
 
 /// The definitions of one tool that is listed.
@@ -75,8 +80,12 @@ pub(super) struct Given {
 
 impl Care {
     /// Where nobody has said anything else.
-    pub const USUAL: Care =
-        Care { pinning: Pinning::FirstUse, risk: Risk::ReadLow, hold: ChangeClasses::USUAL };
+    pub const USUAL: Care = Care {
+        pinning: Pinning::FirstUse,
+        risk: Risk::ReadLow,
+        hold: ChangeClasses::USUAL,
+        demand: Demand { min: 0, block: Flaws::NONE },
+    };
 
     /// Whether the first definition will do.
     pub fn takes_first(self) -> bool {
@@ -185,6 +194,13 @@ impl Pin {
     /// What is approved, with such care: that it was the first is not always enough.
     pub fn given(&self, care: Care) -> Option<&Given> {
         self.given.as_ref().filter(|given| given.how.is_somebodys() || care.takes_first())
+    }
+
+    /// Whether somebody has said yes to exactly this definition, whatever is found in it.
+    pub fn is_wanted(&self, definition: &Definition, care: Care) -> bool {
+        let given = self.given.as_ref().filter(|given| given.how.is_somebodys());
+        care.pinning == Pinning::Exactly(definition.digest)
+            || given.is_some_and(|given| given.definition.digest == definition.digest)
     }
 
     /// How what is listed differs from what is approved.

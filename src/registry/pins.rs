@@ -205,8 +205,8 @@ impl Registry {
     pub fn pins(&self, care: impl Fn(&UpstreamName, &str) -> Care) -> Vec<PinState> {
         let mut all = Vec::new();
         for server in self.servers().iter() {
-            let name = &server.known.name;
-            all.extend(server.pins.iter().map(|(tool, pin)| state(name, pin, care(name, tool))));
+            let care = |tool: &str| care(&server.known.name, tool);
+            all.extend(server.pins.iter().map(|(tool, pin)| state(server, pin, care(tool))));
         }
         all.sort_by(|a, b| (&a.upstream, &a.tool).cmp(&(&b.upstream, &b.tool)));
         all
@@ -221,7 +221,7 @@ impl Registry {
     ) -> Option<(PinState, Arc<Definition>)> {
         self.with(upstream, None, |server| {
             let pin = server.pins.get(tool)?;
-            Some((state(upstream, pin, care), pin.seen.clone()))
+            Some((state(server, pin, care), pin.seen.clone()))
         })
     }
 }
@@ -235,9 +235,9 @@ fn seen(definition: &Definition, care: Care) -> Seen {
     }
 }
 
-fn state(upstream: &UpstreamName, pin: &Pin, care: Care) -> PinState {
+fn state(server: &Server, pin: &Pin, care: Care) -> PinState {
     PinState {
-        upstream: upstream.clone(),
+        upstream: server.known.name.clone(),
         tool: pin.seen.name.clone(),
         care,
         seen: pin.seen.digest,
@@ -251,7 +251,7 @@ fn state(upstream: &UpstreamName, pin: &Pin, care: Care) -> PinState {
             at_ms: given.at_ms,
         }),
         drift: pin.drift(),
-        held: pin.standing(care).1,
+        held: server.held(pin, care),
     }
 }
 

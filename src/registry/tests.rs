@@ -100,6 +100,22 @@ fn the_aggregate_renames_and_changes_nothing_else() {
 }
 
 #[test]
+fn a_listing_has_an_age_and_what_went_wrong_stays_known() {
+    let registry = Registry::new([upstream("u")]);
+    let looks = || registry.known(&upstream("u")).unwrap().1;
+    assert_eq!((looks(), looks().is_stale()), (Looks::default(), false));
+    registry.not_looked(&upstream("u"), 5, "no answer");
+    assert!(looks().is_stale() && looks().listed_ms.is_none());
+    registry.looked(&upstream("u"), 7);
+    let failed = Some((5, "no answer".into()));
+    assert_eq!(looks(), Looks { listed_ms: Some(7), failed });
+    assert!(!looks().is_stale());
+    registry.not_looked(&upstream("u"), 9, "no answer");
+    assert!(looks().is_stale() && looks().listed_ms == Some(7));
+    assert!(registry.known(&upstream("v")).is_none());
+}
+
+#[test]
 fn a_failed_listing_keeps_the_last_good_one() {
     let registry = Registry::new([upstream("u"), upstream("v")]);
     registry.listed(&upstream("u"), vec![named("t")]);

@@ -417,6 +417,11 @@ fn refused(refusal: &Refusal, unknown: impl FnOnce() -> Error) -> Error {
                            look at it first";
             Error::new(Code::UnsafeActionBlocked, message)
         }
+        DecisionKind::Deny if refusal.reason == Reason::ToolQuality => {
+            let message = "this tool's definition is not as policy wants it: an operator has to \
+                           look at it first";
+            Error::new(Code::UnsafeActionBlocked, message)
+        }
         // One that waits for approval is no refusal; see `held`.
         DecisionKind::Deny | DecisionKind::RequireApproval => {
             let usual = "policy does not allow this call with these arguments";

@@ -5,8 +5,10 @@
 //! gateway's own discovery has its own.
 //!
 //! Any request goes through here, whatever its HTTP method: the stream that a session offers by
-//! `GET` is a [`Hop::in_session`] like another. What it answers is not looked at.
+//! `GET` is a [`Hop::in_session`] like another. What it answers is looked at only where the server
+//! may have forgotten the session (`forgotten.rs`).
 
+mod forgotten;
 mod opening;
 mod pool;
 
@@ -21,7 +23,7 @@ use std::{
 };
 
 use futures_util::future::Either;
-use http::{Response, StatusCode};
+use http::Response;
 use tower::{Layer, Service};
 
 use super::{
@@ -109,11 +111,11 @@ where
     let slot = sessions.slot(&hop)?;
     let (session, serial) = current(&slot, &sessions, &mut inner, &hop, None).await?;
     let response = inner.call(within(&hop, &session)).await?;
-    if response.status() != StatusCode::NOT_FOUND || session.id.is_none() {
+    let name = hop.upstream.name.as_str();
+    if let Some(response) = forgotten::known(response, &session, name).await? {
         return Ok(holding(response, session));
     }
     // The server forgot the session and so did not run the request: once more, in a new one.
-    drop(response);
     session.lost.store(true, Ordering::Relaxed);
     let (session, _) = current(&slot, &sessions, &mut inner, &hop, Some(serial)).await?;
     let response = inner.call(within(&hop, &session)).await?;
@@ -130,11 +132,14 @@ where
         return Err(answer::session_lost(hop.upstream.name.as_str()).with_known_outcome());
     }
     let response = inner.call(within(&hop, &held)).await?;
-    if response.status() == StatusCode::NOT_FOUND && held.id.is_some() {
-        held.lost.store(true, Ordering::Relaxed);
-        return Err(answer::session_lost(hop.upstream.name.as_str()));
+    let name = hop.upstream.name.as_str();
+    match forgotten::known(response, &held, name).await? {
+        Some(response) => Ok(holding(response, held)),
+        None => {
+            held.lost.store(true, Ordering::Relaxed);
+            Err(answer::session_lost(name))
+        }
     }
-    Ok(holding(response, held))
 }
 
 /// The sealed credential of the employee that a session is for, where it is opened with his own.

@@ -122,6 +122,17 @@ pub struct Upstream {
     pub served: AtomicU16,
     /// What it told then to those who use it.
     pub instructions: RwLock<Option<Arc<str>>>,
+    /// Who it said it is, when it was last asked.
+    pub introduced: RwLock<Option<Arc<Introduced>>>,
+}
+
+/// Who a server says it is; nothing is decided by it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Introduced {
+    pub name: Option<Box<str>>,
+    pub version: Option<Box<str>>,
+    /// What was agreed on, in the handshake era.
+    pub revision: Option<Version>,
 }
 
 impl Upstream {
@@ -182,6 +193,14 @@ impl Upstream {
 
     pub fn instructions(&self) -> Option<Arc<str>> {
         self.instructions.read().clone()
+    }
+
+    pub fn introduced(&self) -> Option<Arc<Introduced>> {
+        self.introduced.read().clone()
+    }
+
+    pub fn set_introduced(&self, introduced: Introduced) {
+        *self.introduced.write() = Some(Arc::new(introduced));
     }
 
     pub fn set_instructions(&self, instructions: Option<String>) {

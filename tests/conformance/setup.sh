@@ -45,9 +45,9 @@ if [ "${SKIP_PYTHON:-0}" != 1 ]; then
 fi
 
 # The scripts run from the cache, where their imports resolve.
-want=$(cd "$here" && find everything clients southbound suite -type f -print0 | sort -z | xargs -0 sha256sum | sha256sum | cut -d' ' -f1)
+want=$(cd "$here" && find everything clients southbound suite third_party -type f -print0 | sort -z | xargs -0 sha256sum | sha256sum | cut -d' ' -f1)
 if [ "$(cat "$cache/.scripts-stamp" 2>/dev/null || true)" != "$want" ]; then
-  for part in everything clients southbound suite; do
+  for part in everything clients southbound suite third_party; do
     rm -rf "${cache:?}/$part"
     cp -rp "$here/$part" "$cache/$part"
     chmod -R u+w "$cache/$part"

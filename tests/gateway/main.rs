@@ -43,6 +43,7 @@ mod param_headers;
 mod pins;
 mod policy_tools;
 mod process_support;
+mod quality;
 mod questions;
 mod quotas;
 mod rate_limit;

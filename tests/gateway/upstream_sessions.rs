@@ -115,17 +115,22 @@ fn where_there_are_as_many_as_may_be_the_oldest_gives_way() {
 
 #[test]
 fn a_session_that_was_forgotten_is_opened_again_with_what_it_declared() {
-    let asker = Asker::start(HANDSHAKE);
-    let gateway = gateway(&asker, "");
-    let capabilities = json!({ "sampling": {} });
-    call(&gateway, "E1", &capabilities, &json!({}));
-    asker.forget();
-    call(&gateway, "E1", &capabilities, &json!({}));
-    let opened = asker.of("initialize").pop().unwrap();
-    let declared = opened.member(&["params", "capabilities"]);
-    assert_eq!(declared.as_deref(), Some(r#"{"sampling":{}}"#));
-    // The call that met no session, and the one that did.
-    assert_eq!(asker.of("tools/call").len(), 3);
+    for by_the_letter in [true, false] {
+        let asker = Asker::start(HANDSHAKE);
+        if !by_the_letter {
+            asker.say_400();
+        }
+        let gateway = gateway(&asker, "");
+        let capabilities = json!({ "sampling": {} });
+        call(&gateway, "E1", &capabilities, &json!({}));
+        asker.forget();
+        call(&gateway, "E1", &capabilities, &json!({}));
+        let opened = asker.of("initialize").pop().unwrap();
+        let declared = opened.member(&["params", "capabilities"]);
+        assert_eq!(declared.as_deref(), Some(r#"{"sampling":{}}"#));
+        // The call that met no session, and the one that did.
+        assert_eq!(asker.of("tools/call").len(), 3);
+    }
 }
 
 // === Log messages ===

@@ -11,6 +11,7 @@ use tower::Service;
 
 use super::upstream::spoken;
 use crate::{
+    clock::Clock,
     discovery::Watcher,
     error::{Code, Error, Next},
     mcp::Family,
@@ -148,6 +149,8 @@ where
         pins: None,
         closing: means.closing,
         caller: Some(caller),
+        // Of a registry that is gone in a moment.
+        clock: Clock::system(),
     };
     let why = match tokio::time::timeout(LONGEST, watcher.once()).await {
         Ok(Ok(())) => return archive(&registry.catalog(), &upstream, now_ms),

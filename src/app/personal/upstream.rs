@@ -124,6 +124,7 @@ impl Maker {
             era: None.into(),
             served: 0.into(),
             instructions: None.into(),
+            introduced: None.into(),
             name,
         }))
     }

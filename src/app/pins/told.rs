@@ -5,20 +5,18 @@ use std::{collections::HashMap, sync::Arc};
 use serde_json::{Value, json};
 
 use crate::{
-    app::faces,
-    model::{ids, server::UpstreamName},
+    app::{
+        faces,
+        inventory::{self, digest_text as digest},
+    },
+    model::server::UpstreamName,
     policy::{Policies, Subject},
     registry::{
-        Definition, Difference, FaceFault, Faced, Held, PinFault, PinPair, PinState, Pinning,
+        Definition, Difference, FaceFault, Faced, PinFault, PinPair, PinState, Pinning,
         differences, read_kept,
         store::{Approved, History, Scope, Version},
     },
 };
-
-fn digest(digest: [u8; 32]) -> String {
-    let digits: [u8; 64] = ids::hex(digest);
-    format!("sha256:{}", String::from_utf8_lossy(&digits))
-}
 
 /// How a tool that is listed stands.
 pub(super) fn state(
@@ -26,11 +24,7 @@ pub(super) fn state(
     policies: &Policies,
     server_keys: &HashMap<UpstreamName, Arc<str>>,
 ) -> Value {
-    let held = pin.held.map(|held| match held {
-        Held::New => "new",
-        Held::Unkept => "unkept",
-        Held::Changed => "changed",
-    });
+    let held = pin.held.map(inventory::held_word);
     let policy = policies.item(Subject::tool(pin.upstream.as_str(), &pin.tool));
     let mut told = json!({
         "upstream": pin.upstream.as_str(),

@@ -346,7 +346,8 @@ impl<'v> Answer<'_, 'v> {
         let change = change_text(&self.flip, decision.kind, &self.item.full());
         let note = self.note.as_deref().unwrap_or_default();
         let face = words::face_text(&self.policy);
-        format!("{verdict} {change}{depends}{note}{face}")
+        let quality = words::quality_text(&self.policy);
+        format!("{verdict} {change}{depends}{note}{face}{quality}")
     }
 
     fn depends(&self) -> bool {

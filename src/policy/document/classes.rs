@@ -6,11 +6,13 @@ use super::{
     faces::{Injected, Override},
     language::Language,
     on_change::OnChange,
+    quality,
 };
 use crate::{
     fault::{FaultCode, Faults, Span},
     model::{
         ids,
+        quality::Demand,
         server::{IdempotencyMode, Risk, UpstreamName},
     },
     policy::Family,
@@ -46,6 +48,8 @@ pub struct ItemClass {
     pub upstream_idempotent: Option<Spanned<bool>>,
     pub inject: Option<Arc<[Injected]>>,
     pub screen: Option<Screen>,
+    /// What its definition has to be like.
+    pub quality: Option<Spanned<Demand>>,
     pub published: Option<Arc<Override>>,
 }
 
@@ -138,6 +142,9 @@ impl UpstreamClasses {
                 if let Some(class) = class(item, faults) {
                     if family != Family::Tools {
                         class.check_no_face(family, faults);
+                        if let Some(demand) = &class.quality {
+                            quality::not_of(family, &demand.at, faults);
+                        }
                     }
                     items.push((family, item.key.as_str().into(), class));
                 }
@@ -170,6 +177,7 @@ impl ItemClass {
             upstream_idempotent: map.optional("upstream_idempotent", faults),
             inject: map.node("inject").map(|node| Injected::read_all(node, faults).into()),
             screen: map.words("screen", &SCREENS, faults),
+            quality: quality::read(&mut map, faults),
             published: Override::read(&mut map, faults).map(Arc::new),
         };
         map.finish(faults);
@@ -283,6 +291,7 @@ impl ItemClass {
         class.upstream_idempotent = class.upstream_idempotent.or(default.upstream_idempotent);
         class.inject = Injected::over(class.inject, default.inject);
         class.screen = class.screen.or(default.screen);
+        class.quality = class.quality.or(default.quality);
         class.published = Override::over(class.published, default.published);
         class
     }

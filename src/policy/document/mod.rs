@@ -11,6 +11,7 @@ mod faces;
 mod language;
 mod limits;
 mod on_change;
+mod quality;
 mod quotas;
 mod roles;
 mod rules;
@@ -84,6 +85,7 @@ pub(in crate::policy) mod words {
         classes::{IDEMPOTENCY, PINS, SCREENS},
         limits::{KEYS, STORE_DOWN},
         on_change::ON_CHANGE,
+        quality::FLAWS,
         quotas::{DOES, WINDOWS},
         rules::EFFECTS,
     };

@@ -247,6 +247,23 @@ fn a_tool_says_what_it_may_do() {
         ),
         ("{ risk: read_low, screen: mark }", "Y008 6:28 `screen` is not part of this version"),
         (
+            "{ risk: read_low, quality: { min: 101 } }",
+            "Y007 6:44 no definition scores more than 100",
+        ),
+        (
+            "{ risk: read_low, quality: {} }",
+            "Y007 6:28 `quality` asks for nothing: `min`, `block`, or both",
+        ),
+        (
+            "{ risk: read_low, quality: { block: [poisned] } }",
+            "Y007 6:47 unknown finding `poisned`: did you mean `poisoned`?",
+        ),
+        (
+            "{ risk: read_low, quality: { block: poisoned } }",
+            "Y006 6:46 expected a list, found a text: put it in [ ]",
+        ),
+        ("{ risk: read_low, quality: { most: 7, min: 6 } }", "Y004 6:39 unknown key `most`"),
+        (
             "{ risk: write_low, retry_safe: true }",
             "C009 6:41 `retry_safe` is about reads, and this is a write: `upstream_idempotent: true`, if the server carries out one key once",
         ),

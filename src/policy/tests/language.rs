@@ -135,6 +135,41 @@ fn the_drafts_load_as_they_stand_and_mean_what_they_say() {
 }
 
 #[test]
+fn what_is_asked_of_definitions_comes_from_the_default_where_a_tool_says_nothing() {
+    use crate::model::quality::{Demand, Flaw};
+
+    let text = r#"
+version: hangu/v1
+kind: Tools
+upstreams:
+  crm:
+    default: { risk: read_low, quality: { min: 60, block: [poisoned, secret] } }
+    tools:
+      strict: { quality: { min: 90 } }
+      lax: { quality: { block: [] } }
+  hr: { default: { risk: read_low } }
+"#;
+    let (policies, faults) = Policies::compile(vec![file("tools.yaml", text)]);
+    assert!(faults.is_empty(), "{faults:#?}");
+    let policies = policies.unwrap();
+    let quality = |upstream, name| policies.item(Subject::tool(upstream, name)).quality;
+    let block = [Flaw::Poisoned, Flaw::Secret].into_iter().collect();
+    assert_eq!(quality("crm", "any"), Demand { min: 60, block });
+    assert_eq!(quality("crm", "strict"), Demand { min: 90, ..Demand::default() });
+    assert!(quality("crm", "lax").is_nothing() && quality("hr", "any").is_nothing());
+    let told = super::super::words::quality_text(&policies.item(Subject::tool("crm", "any")));
+    assert_eq!(
+        told,
+        " It is held unless its definition scores at least 60 and nothing in it is found \
+         poisoned, secret, or somebody approves it."
+    );
+    let prompts = text.replace("tools:", "prompts:");
+    let (_, faults) = Policies::compile(vec![file("tools.yaml", &prompts)]);
+    let told: Vec<_> = faults.iter().map(|fault| &*fault.message).collect();
+    assert_eq!(told, ["`quality` is about tools, and this is a prompt"; 2]);
+}
+
+#[test]
 fn everything_that_is_said_of_a_tool_is_there() {
     let text = r#"
 version: hangu/v1

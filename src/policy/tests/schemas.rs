@@ -29,7 +29,7 @@ version: hangu/v1
 kind: Tools
 upstreams:
   crm:
-    tools: { x: { risk: read_low, on_change: { default: keep }, override: { parameters: { p: { hidden: true } } } } }
+    tools: { x: { risk: read_low, quality: { min: 1, block: [vague] }, on_change: { default: keep }, override: { parameters: { p: { hidden: true } } } } }
 ---
 version: hangu/v1
 kind: Directory

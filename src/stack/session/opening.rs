@@ -8,7 +8,7 @@ use tower::Service;
 
 use super::super::{
     answer::{self, Media},
-    stage::{Hop, next_id},
+    stage::{Hop, Introduced, next_id},
 };
 use crate::{
     body::{Body, Pieces},
@@ -58,12 +58,17 @@ where
     let body = south::initialize_body(id, asked, hop.capabilities);
     let response = inner.call(beside(hop, headers(), body.into())).await.map_err(not_called)?;
     let session_id = response.headers().get(header::SESSION_ID).cloned();
-    let (version, Declared { served, instructions }) =
+    let (version, Declared { served, instructions, name: said, version: of }) =
         agreed(response, id, name).await.map_err(not_called)?;
     // What one employee's session shows is not what the server serves everybody.
     if hop.caller.is_none() || hop.upstream.shares_sessions() {
         hop.upstream.set_served(served);
         hop.upstream.set_instructions(instructions);
+        hop.upstream.set_introduced(Introduced {
+            name: said,
+            version: of,
+            revision: Some(version),
+        });
     }
     if hop.upstream.pinned.is_some_and(|pinned| pinned != version) {
         let what = format!("speaks {version}, and the configuration pins {asked}");

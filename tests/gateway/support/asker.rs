@@ -45,6 +45,8 @@ struct State {
     offers_streams: AtomicBool,
     aside: Mutex<Option<TcpStream>>,
     stopped: AtomicBool,
+    /// Says 400 of sessions that it does not know, as many servers do.
+    says_400: AtomicBool,
 }
 
 /// A running server.
@@ -67,6 +69,7 @@ impl Asker {
             offers_streams: AtomicBool::new(false),
             aside: Mutex::default(),
             stopped: AtomicBool::new(false),
+            says_400: AtomicBool::new(false),
         });
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
@@ -123,6 +126,11 @@ impl Asker {
         self.state.sessions.lock().clear();
     }
 
+    /// From now on it says 400 of sessions that it does not know.
+    pub fn say_400(&self) {
+        self.state.says_400.store(true, Ordering::Relaxed);
+    }
+
     /// Closes every connection, and takes no other.
     pub fn stop(&self) {
         self.state.stopped.store(true, Ordering::Relaxed);
@@ -161,6 +169,12 @@ impl State {
             self.sessions.lock().contains(id)
         };
         if legacy && !matches!(method, "initialize" | "server/discover") && !known() {
+            if self.says_400.load(Ordering::Relaxed) {
+                let message = "Bad Request: No valid session ID provided";
+                let error = json!({ "code": -32000, "message": message });
+                let body = json!({ "jsonrpc": "2.0", "error": error, "id": body["id"] });
+                return plain(out, "400 Bad Request", "", &body);
+            }
             return plain(out, "404 Not Found", "", &json!({ "error": "no such session" }));
         }
         let result = match method {
