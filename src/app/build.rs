@@ -6,25 +6,26 @@ use super::{
     App, Options, StartError,
     admin::Operations,
     background::{Background, Drain},
-    build_info, credentials,
+    build_info,
     keys::Source,
     news::Bell,
     personal::{self, PersonalServers},
     pins::Pins,
-    probes, reach, webhook,
+    probes, reach,
+    stored::{Stored, stored},
+    webhook,
     world::Governed,
 };
 use crate::{
     admin::{AdminState, api::Api},
     api::{ApprovalsApi, ServerParts, ServersApi, StepsApi, ToolCalls, V1},
-    approval::{self, Approvals, ArgumentSeal, store::ApprovalStore},
+    approval::{self, Approvals, ArgumentSeal},
     audit::{self, Audit, Keys, Observer},
     channel::Channels,
     clock::Clock,
     config::{self, Config},
-    credential::{InProcess, Purpose, Vault},
+    credential::Purpose,
     edge::{self, GuardConfig, GuardLayer, ServerConfig, Shutdown, TrustedProxies},
-    idempotency::{Bodies, Replays, Settings},
     identity::{
         api_key::{CallerEntry, Callers, Fixed, Identity, KeyDigest},
         cursor::{self, Cursors},
@@ -33,9 +34,9 @@ use crate::{
         state::{self, States},
         task::{self, TaskIds},
     },
-    limit::{self, Ledger, LimitFault, LimitSpec},
+    limit::{self, LimitFault, LimitSpec},
     policy::Policies,
-    registry::{self, Registry, server::ServerStore, store::PinStore},
+    registry::Registry,
     stack::{
         Engines,
         asked::Asked,
@@ -50,7 +51,7 @@ use crate::{
         translate::{Cancels, ResumeLimits, Streams, northbound::NorthboundConfig},
     },
     steps,
-    store::{self, Store},
+    store::Store,
     telemetry::{self, Metrics, Telemetry},
     upstream::{Egress, Transport, Trust},
 };
@@ -77,8 +78,8 @@ pub(super) fn app(
         clock.clone(),
         Arc::new(AuditMetrics(metrics.clone())),
     )?);
-    let Kept { replays, approvals, ledger, pins, last_pin, vault, servers, store } =
-        kept(&config, &source, &clock)?;
+    let Stored { replays, approvals, ledger, pins, last_pin, vault, servers, store } =
+        stored(&config, &source, &clock)?;
     let transport = Transport::new(Trust::System);
     let channels = Channels::new(transport.clone());
     let egress = Egress::resolving(config.egress.clone(), options.resolver.clone());
@@ -384,81 +385,6 @@ fn callers(config: &Config) -> Result<Callers, StartError> {
 
 pub(super) fn to_usize(bytes: u64) -> usize {
     usize::try_from(bytes).unwrap_or(usize::MAX)
-}
-
-/// What is kept in the store that the file names.
-struct Kept {
-    /// Records of calls with a key.
-    replays: Arc<Replays>,
-    approvals: Arc<dyn ApprovalStore>,
-    /// Of what is spent.
-    ledger: Arc<Ledger>,
-    pins: Arc<dyn PinStore>,
-    /// The last approval of a definition; `None`: no other process knows of them.
-    last_pin: Option<u64>,
-    vault: Arc<Vault>,
-    /// Of employees' own.
-    servers: Arc<dyn ServerStore>,
-    store: Option<Store>,
-}
-
-fn kept(config: &Config, source: &Source, clock: &Clock) -> Result<Kept, StartError> {
-    let settings = replay_settings(config);
-    let address = match &config.store {
-        config::Store::Memory => {
-            let replays = Replays::new(settings, clock.clone());
-            let approvals = Arc::new(approval::Local::default());
-            let ledger = Ledger::in_process(clock.clone());
-            let pins = Arc::new(registry::Local::default());
-            let last_pin = None;
-            let vault = credentials::vault(Arc::new(InProcess::default()), config, source, clock)?;
-            let servers = Arc::<registry::server::Local>::default();
-            return Ok(Kept {
-                replays,
-                approvals,
-                ledger,
-                pins,
-                last_pin,
-                vault,
-                servers,
-                store: None,
-            });
-        }
-        config::Store::Sqlite(path) => store::Address::Sqlite(path.clone()),
-        config::Store::Postgres(url) => store::Address::Postgres(url.clone()),
-    };
-    let bodies = Bodies::new(&source.secrets(Purpose::Replays)?);
-    let opened = store::Store::open(&address, clock)?;
-    let replays = Replays::durable(settings, clock.clone(), opened.replays, bodies, opened.usage);
-    let ledger = Ledger::durable(clock.clone(), opened.quotas);
-    let vault = credentials::vault(opened.credentials, config, source, clock)?;
-    Ok(Kept {
-        replays,
-        approvals: opened.approvals,
-        ledger,
-        pins: opened.pins,
-        last_pin: Some(opened.last_pin),
-        vault,
-        servers: opened.servers,
-        store: Some(opened.store),
-    })
-}
-
-fn replay_settings(config: &Config) -> Settings {
-    /// For what a call does beside waiting for its upstream.
-    const MARGIN: Duration = Duration::from_secs(60);
-    // A call waits for a slot for as long as its upstream may take to answer, and then runs.
-    let longest = config.upstreams.iter().map(|upstream| upstream.timeout + upstream.max_time);
-    Settings {
-        keep: config.idempotency.ttl,
-        wait: config.idempotency.wait,
-        max_keys: config.idempotency.max_keys,
-        capacity: config.idempotency.capacity_bytes,
-        max_answer: to_usize(config.idempotency.max_body),
-        // And somebody may have to confirm it first.
-        lease: longest.max().unwrap_or_default() + config.questions.answer + MARGIN,
-        ..Settings::default()
-    }
 }
 
 /// The limits that the configuration sets, beside those of policy files.

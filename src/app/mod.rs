@@ -21,6 +21,7 @@ mod probes;
 mod reach;
 mod reload;
 mod start_error;
+mod stored;
 mod webhook;
 mod world;
 

@@ -110,11 +110,12 @@ impl fmt::Display for HeaderTemplate {
         for part in &self.0 {
             match VARIABLES.iter().find(|(_, variable)| variable == part) {
                 Some((name, _)) => write!(f, "$ctx.{name}")?,
-                None => match part {
-                    Part::Literal(text) => f.write_str(text)?,
-                    // All others are variables.
-                    _ => {}
-                },
+                // All others are variables.
+                None => {
+                    if let Part::Literal(text) = part {
+                        f.write_str(text)?;
+                    }
+                }
             }
         }
         Ok(())

@@ -2,9 +2,11 @@
 //!
 //! A tool the caller may not see answers exactly like one that does not exist. Until an
 //! upstream's first listing has ended, this is where a call waits for it. What is asked of
-//! prompts and resources is decided in `policy/ask.rs`, and about tasks in `policy/task.rs`.
+//! prompts and resources is decided in `policy/ask.rs`, about tasks in `policy/task.rs`, and which
+//! calls are about servers of an employee's own in `policy/own.rs`.
 
 mod ask;
+mod own;
 mod task;
 
 use std::{
@@ -20,10 +22,7 @@ use tower::{Layer, Service};
 
 use super::{
     challenge::Challenges,
-    stage::{
-        Beside, BoxFuture, Own, Permitted, Personal, World, Worlds, is_of_both, may_be_own,
-        of_operator,
-    },
+    stage::{BoxFuture, Own, Permitted, Personal, World, Worlds, may_be_own},
 };
 use crate::{
     clock::Clock,
@@ -182,85 +181,6 @@ fn pending<'a>(world: &'a World, call: &'a Call) -> impl Iterator<Item = &'a Ups
 }
 
 impl PolicyLayer {
-    /// Decides a call; `tool` is what it names among everybody's.
-    fn admit(
-        &self,
-        mut call: Call,
-        base: Arc<World>,
-        tool: Option<Arc<Tool>>,
-        own: Option<Arc<World>>,
-    ) -> Result<Permitted, Error> {
-        let is_key = matches!(&call.surface, Surface::Upstream(name) if name.is_key());
-        if own.is_none() && !is_key {
-            note_server(&call, &base, tool.as_ref());
-            return self.step_up(decide(call, base, tool, self)?);
-        }
-        renew(&mut call, &base)?;
-        if is_of_both(&call)
-            && let Some(world) = own
-        {
-            let view = world.view_of(&call.caller);
-            let mut permitted = decide(call, base, None, self)?;
-            permitted.beside = Some(Box::new(Beside { world, view }));
-            return Ok(permitted);
-        }
-        let world = match own {
-            Some(own) if self.is_about(&call, &own) => own,
-            _ => base,
-        };
-        // The employee's own configuration comes first, then an operator's of the same server.
-        if let Surface::Upstream(key) = &call.surface
-            && !world.catalog.knows(key)
-            && let Some(name) = of_operator(&world, &world.view_of(&call.caller), key)
-        {
-            call.surface = Surface::Upstream(name);
-        }
-        let tool = called(&world, &call);
-        note_server(&call, &world, tool.as_ref());
-        self.step_up(decide(call, world, tool, self)?)
-    }
-
-    /// Whether a call is about an employee's own servers, and not about everybody's.
-    fn is_about(&self, call: &Call, own: &World) -> bool {
-        match (&call.surface, &call.request) {
-            (Surface::Upstream(key), _) => own.catalog.knows(key),
-            (Surface::Aggregate, Request::CallTool(asked)) => {
-                own.catalog.resolve(&call.surface, &asked.name).is_some()
-            }
-            (Surface::Aggregate, Request::Ask(ask)) => match &ask.target {
-                Target::Task(id) => self
-                    .tasks
-                    .as_ref()
-                    .is_some_and(|opener| opener.tool_of(call, id, own).is_some()),
-                target => ask::find(&own.catalog, &call.surface, target).is_some(),
-            },
-            _ => false,
-        }
-    }
-
-    /// The same as `admit`, of a call that has to wait for what is not known yet.
-    async fn admit_late(
-        &self,
-        call: Call,
-        base: Arc<World>,
-        own: Own,
-        waits: bool,
-    ) -> Result<Permitted, Error> {
-        let base = if waits { self.listed(&call).await } else { base };
-        let own = match own {
-            Own::Nothing => None,
-            Own::There(own) => Some(own),
-            Own::Loading(loading) => match loading.await {
-                Ok(own) => own,
-                // What is everybody's is listed all the same.
-                Err(_) if is_of_both(&call) => None,
-                Err(error) => return Err(error),
-            },
-        };
-        let tool = called(&base, &call);
-        self.admit(call, base, tool, own)
-    }
-
     /// What policy permits may still need a token with more scopes. The caller sees the tool, and
     /// its client can ask for them.
     fn step_up(&self, permitted: Permitted) -> Result<Permitted, Error> {

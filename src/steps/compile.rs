@@ -199,11 +199,14 @@ fn credential(name: &str, binding: &Binding) -> Option<super::constant::Suspect>
     suspect(name, doc.root())
 }
 
+/// A serverKey, and a tool of that server.
+type Named = (Box<str>, Box<str>);
+
 /// What calls are held against.
 struct Against<'a, T: Tools> {
     tools: &'a T,
     /// By server and tool: steps often name the same one again.
-    known: HashMap<(Box<str>, Box<str>), Result<Known<T::Validator>, Unfound>>,
+    known: HashMap<Named, Result<Known<T::Validator>, Unfound>>,
     faults: &'a mut Vec<Fault>,
 }
 

@@ -45,8 +45,11 @@ pub(super) struct Entry {
     registry: Registry,
     upstreams: Upstreams,
     /// The last one, and the world of all that it was made for.
-    bound: Mutex<Option<(Weak<World>, Option<Arc<World>>)>>,
+    bound: Mutex<Option<Bound>>,
 }
+
+/// The world of all, and what was made for it; nothing, where policy lets nobody have anything.
+type Bound = (Weak<World>, Option<Arc<World>>);
 
 // === impl Server ===
 

@@ -29,13 +29,16 @@ const REMEMBERED: u64 = 10_000;
 /// And for how long without a call.
 const IDLE: Duration = Duration::from_secs(60 * 60);
 
+/// Tenant, owner and serverKey.
+type Place = (TenantId, EmployeeId, Arc<str>);
+
 /// Makes upstreams of registrations.
 pub(in crate::app) struct Maker {
     pub transport: Transport,
     pub egress: Arc<Egress>,
     pub channels: Arc<Channels>,
     pub limits: Limits,
-    known: Cache<(TenantId, EmployeeId, Arc<str>), (u64, Arc<Upstream>)>,
+    known: Cache<Place, (u64, Arc<Upstream>)>,
 }
 
 /// What every server of an employee's has of the operator's.

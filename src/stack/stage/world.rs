@@ -50,10 +50,13 @@ pub struct World {
     /// The number of the policies: each that was applied in this process has one of its own.
     policies: u64,
     /// Rendered listings. Views are part of the key by their addresses, and kept alive by the entry.
-    lists: Cache<(usize, usize, PageKey), (Arc<View>, Option<Arc<View>>, Page)>,
+    lists: Cache<(usize, usize, PageKey), Listed>,
     /// Views without what quotas stop: by the view's address, which the entry keeps alive.
     narrowed: Cache<(usize, BitSet), (Arc<View>, Arc<View>)>,
 }
+
+/// A rendered page, and the views that it is of.
+type Listed = (Arc<View>, Option<Arc<View>>, Page);
 
 /// Which page of which list.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -97,9 +100,8 @@ const NARROWED: u64 = 1_024;
 impl World {
     /// A world of these servers, in the order in which the catalog counts them.
     pub fn new(catalog: Arc<Catalog>, upstreams: Upstreams, rules: Arc<policy::Set>) -> Self {
-        let weight = |_: &_, (_, _, page): &(Arc<View>, Option<Arc<View>>, Page)| {
-            u32::try_from(page.body.len()).unwrap_or(u32::MAX)
-        };
+        let weight =
+            |_: &_, (_, _, page): &Listed| u32::try_from(page.body.len()).unwrap_or(u32::MAX);
         let lists = Cache::builder().max_capacity(LISTS_BYTES).weigher(weight).build();
         let (directory, limiter) = (Arc::default(), Arc::default());
         Self {
