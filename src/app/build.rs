@@ -1,6 +1,6 @@
 //! Puts the parts together: each gets its configuration in its own terms.
 
-use std::{collections::HashSet, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
 use super::{
     App, Options, StartError,
@@ -25,7 +25,7 @@ use crate::{
     clock::Clock,
     config::{self, Config},
     credential::Purpose,
-    edge::{self, GuardConfig, GuardLayer, ServerConfig, Shutdown, TrustedProxies},
+    edge::{self, Shutdown},
     identity::{
         api_key::{CallerEntry, Callers, Fixed, Identity, KeyDigest},
         cursor::{self, Cursors},
@@ -411,27 +411,4 @@ fn own_limits(config: &Config) -> Vec<LimitSpec> {
 
 fn limits(fault: LimitFault) -> StartError {
     StartError::Limits(fault.to_string())
-}
-
-// === The edge ===
-
-pub(super) fn guard(config: &Config, loopback: bool) -> GuardLayer {
-    let origins: HashSet<Box<str>> =
-        config.origins.iter().map(|origin| origin.as_str().into()).collect();
-    // Behind a proxy the Host is the proxy's to check.
-    let loopback = loopback && config.trusted_proxies.is_empty();
-    GuardLayer::new(GuardConfig { loopback, origins })
-}
-
-pub(super) fn server(config: &Config) -> Result<ServerConfig, StartError> {
-    let proxies: Vec<String> = config.trusted_proxies.iter().map(ToString::to_string).collect();
-    let trusted_proxies =
-        TrustedProxies::parse(proxies.iter().map(String::as_str)).map_err(StartError::Proxies)?;
-    Ok(ServerConfig {
-        header_timeout: config.edge.header_timeout,
-        idle_timeout: config.edge.idle_timeout,
-        max_connections: config.edge.max_connections,
-        trusted_proxies,
-        ..ServerConfig::default()
-    })
 }

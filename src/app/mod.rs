@@ -6,6 +6,7 @@ mod admin;
 mod background;
 mod build;
 mod credentials;
+mod entrance;
 pub mod faces;
 mod front;
 mod inventory;
@@ -159,7 +160,7 @@ impl App {
             engines: self.engines.clone(),
             transport: self.transport.clone(),
             trace: self.trace.clone(),
-            guard: build::guard(&self.config, listener.is_loopback()),
+            guard: entrance::guard(&self.config, listener.is_loopback()),
             metadata: metadata::Metadata {
                 issuers: self.engines.issuers.clone(),
                 challenges: self.engines.challenges.clone(),
@@ -167,7 +168,7 @@ impl App {
             },
             router,
         };
-        let server = build::server(&self.config)?;
+        let server = entrance::server(&self.config)?;
         let workers = self.config.workers.map_or(0, std::num::NonZeroUsize::get);
         let workers =
             edge::serve(listener, server, workers, &self.shutdown, move |_| front.build())

@@ -209,7 +209,7 @@ impl Pin {
     }
 
     /// Whether a store is to be asked about it: it has not been kept, or would be approved.
-    pub fn is_unsettled(&self, care: Care) -> bool {
-        !self.refused && (self.version.is_none() || (self.given.is_none() && care.takes_first()))
+    pub fn is_unsettled(&self, care: impl FnOnce() -> Care) -> bool {
+        !self.refused && (self.version.is_none() || (self.given.is_none() && care().takes_first()))
     }
 }

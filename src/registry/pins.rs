@@ -139,7 +139,7 @@ impl Registry {
                 let pin = server.pins.get(&definition.name);
                 pin.is_none_or(|pin| {
                     pin.seen.digest != definition.digest
-                        || pin.is_unsettled(care(upstream, &definition.name))
+                        || pin.is_unsettled(|| care(upstream, &definition.name))
                 })
             });
             news.map(|news| seen(news, care(upstream, &news.name))).collect()
@@ -154,7 +154,8 @@ impl Registry {
         let servers = self.servers();
         let of = |server: &Server| {
             let name = &server.known.name;
-            let news = server.pins.iter().filter(|(tool, pin)| pin.is_unsettled(care(name, tool)));
+            let news =
+                server.pins.iter().filter(|(tool, pin)| pin.is_unsettled(|| care(name, tool)));
             let news = news.map(|(tool, pin)| seen(&pin.seen, care(name, tool)));
             (name.clone(), news.collect::<Vec<_>>())
         };

@@ -159,12 +159,17 @@ fn a_kill_loses_no_approval_that_was_acknowledged() {
 fn what_cannot_be_kept_is_held_and_all_else_goes_on() {
     let up = Upstream::start(&[tool("pay"), tool("echo")]);
     up.on_call(|seen| seen.result(text_result("done")));
-    let setup = with_tokens(Setup::new()).upstream("up", &up, "", "").file_blocks(512);
-    let mut gateway = setup.start();
-    fill(&gateway, &up);
-    gateway.wait_for_log("The store cannot be written");
+    let setup = with_tokens(Setup::new()).upstream("up", &up, "", "").file_blocks(100_000);
+    let gateway = setup.start();
+    assert_eq!(names(&gateway), ["pay", "echo"]);
+    let room = |bytes: &str| {
+        let limit = ["--pid", &gateway.pid().to_string(), &format!("--fsize={bytes}:")];
+        assert!(Command::new("prlimit").args(limit).status().unwrap().success());
+    };
+    // Nothing more can be written.
+    room("1024");
     up.lists(&["pay", "echo", "fresh"].map(tool));
-    gateway.wait_for_log("new definitions of tools cannot be kept");
+    until("it is told", || gateway.log().contains("new definitions of tools cannot be kept"));
     assert_eq!(names(&gateway), ["pay", "echo"]);
     assert_eq!(word(&gateway, "fresh"), "unsafe_action_blocked");
     assert_eq!(word(&gateway, "echo"), "ok");
@@ -172,24 +177,7 @@ fn what_cannot_be_kept_is_held_and_all_else_goes_on() {
     assert!(listed.starts_with("unkept   up/fresh  version - listed sha256:"), "{listed}");
     let (code, said) = pins(&gateway, EYES, &["approve", "up/fresh"]);
     assert!(code != Some(0) && !said.contains("approved"), "{said}");
-    let room = Command::new("prlimit")
-        .args(["--pid", &gateway.pid().to_string(), "--fsize=unlimited:"])
-        .status()
-        .unwrap();
-    assert!(room.success());
+    room("unlimited");
     until("it is kept", || names(&gateway) == ["pay", "echo", "fresh"]);
     assert_eq!(word(&gateway, "fresh"), "ok");
-}
-
-/// Makes calls with keys until nothing more can be written.
-fn fill(gateway: &Process, up: &Upstream) {
-    for n in 0..300 {
-        let key = format!("key-{n}");
-        let client = gateway.client("/mcp/up", Dialect::Lite).header("Idempotency-Key", &key);
-        if client.call("pay", json!({})).word() != "ok" {
-            assert!(n > 0 && !up.calls().is_empty());
-            return;
-        }
-    }
-    panic!("the disk is not full");
 }
