@@ -108,13 +108,11 @@ impl HeaderTemplate {
 impl fmt::Display for HeaderTemplate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for part in &self.0 {
-            match VARIABLES.iter().find(|(_, variable)| variable == part) {
-                Some((name, _)) => write!(f, "$ctx.{name}")?,
-                None => match part {
-                    Part::Literal(text) => f.write_str(text)?,
-                    // All others are variables.
-                    _ => {}
-                },
+            // What is no literal is a variable.
+            match (part, VARIABLES.iter().find(|(_, variable)| variable == part)) {
+                (Part::Literal(text), _) => f.write_str(text)?,
+                (_, Some((name, _))) => write!(f, "$ctx.{name}")?,
+                (_, None) => {}
             }
         }
         Ok(())
