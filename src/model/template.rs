@@ -108,14 +108,11 @@ impl HeaderTemplate {
 impl fmt::Display for HeaderTemplate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for part in &self.0 {
-            match VARIABLES.iter().find(|(_, variable)| variable == part) {
-                Some((name, _)) => write!(f, "$ctx.{name}")?,
-                // All others are variables.
-                None => {
-                    if let Part::Literal(text) = part {
-                        f.write_str(text)?;
-                    }
-                }
+            // What is no literal is a variable.
+            match (part, VARIABLES.iter().find(|(_, variable)| variable == part)) {
+                (Part::Literal(text), _) => f.write_str(text)?,
+                (_, Some((name, _))) => write!(f, "$ctx.{name}")?,
+                (_, None) => {}
             }
         }
         Ok(())

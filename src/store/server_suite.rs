@@ -2,17 +2,13 @@
 
 mod killed;
 
-use std::{
-    future::Future,
-    sync::Arc,
-    time::{Duration, Instant},
-};
+use std::{future::Future, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use futures_util::future::join_all;
 use secrecy::ExposeSecret;
 use sqlx::{AssertSqlSafe, Connection, Executor, PgConnection, SqliteConnection};
-use tokio::sync::oneshot;
+use tokio::{sync::oneshot, time::Instant};
 use url::Url;
 
 pub use self::killed::a_killed_process_loses_nothing_that_was_acknowledged;
