@@ -113,6 +113,9 @@ fn an_employee_brings_a_server_of_any_dialect_and_nobody_else_has_it() {
         let told =
             json_of(&ask(&gateway, "E1", "GET", &format!("/v1/servers/{key}"), &Value::Null), 200);
         assert_eq!((&told["health"], &told["toolCount"]), (&json!("ok"), &json!(5)), "{told}");
+        let echo = &told["tools"][0];
+        let standing = (&echo["new"], &echo["held"], &echo["risk"]);
+        assert_eq!(standing, (&json!(false), &json!(false), &json!("read_low")), "{echo}");
         let path = format!("/mcp/{key}");
         assert!(tools(&gateway, "E1", &path).contains(&"echo".to_owned()));
         let name = tools(&gateway, "E1", "/mcp").into_iter().find(|name| name.ends_with("echo"));

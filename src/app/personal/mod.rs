@@ -130,6 +130,7 @@ impl PersonalServers {
             vault,
             self_service: Arc::new(move |tenant| governed.policies().self_service(tenant)),
             reach: Arc::new(self.clone()),
+            personal: Arc::new(self.clone()),
             audit,
             clock: self.0.clock.clone(),
         })
