@@ -24,7 +24,7 @@ use http::{HeaderMap, Response, StatusCode, header};
 
 use self::{
     keep::{Busy, Place},
-    told::Told,
+    told::{Standing, Standings, Told},
 };
 use super::{Person, in_scope, input, recordable};
 use crate::{
@@ -38,10 +38,13 @@ use crate::{
         exchange::{Exchange, ServerChange},
         server::{Risk, UpstreamName},
     },
-    policy::SelfService,
-    registry::server::{Archive, Kept, Registration, ServerStore},
+    policy::{ItemIndex, SelfService},
+    registry::{
+        Tool,
+        server::{Archive, Kept, Registration, ServerStore},
+    },
     stack::{
-        stage::{BoxFuture, Worlds},
+        stage::{BoxFuture, Own, Personal, Worlds},
         v1::ApiRequest,
     },
 };
@@ -74,6 +77,8 @@ pub struct ServerParts {
     pub vault: Arc<Vault>,
     pub self_service: SelfServiceOf,
     pub reach: Arc<dyn Reach>,
+    /// What becomes of servers once policy is asked.
+    pub personal: Arc<dyn Personal>,
     pub audit: Arc<Audit>,
     pub clock: Clock,
 }
@@ -213,7 +218,9 @@ impl Servers {
     /// The server with its tools.
     async fn tell_whole(&self, asked: &Asked, kept: &Kept) -> Result<Response<Body>, Error> {
         let has_credential = self.has_credential(asked, kept).await?;
-        let told = Told::of(kept, &asked.person.employee, has_credential).with_tools(kept);
+        let standings = self.standings(asked, &kept.registration.server_key).await?;
+        let told = Told::of(kept, &asked.person.employee, has_credential);
+        let told = told.with_tools(kept, &standings);
         Ok(tagged(told::written(&told)?, kept))
     }
 
@@ -229,6 +236,25 @@ impl Servers {
         let mut response = tagged(told::written(&told)?, kept);
         *response.status_mut() = status;
         Ok(response)
+    }
+
+    /// How the tools of a server stand with policy, as this employee has them.
+    async fn standings(&self, asked: &Asked, key: &str) -> Result<Standings, Error> {
+        let base = self.parts.worlds.current();
+        let world = match self.parts.personal.of(&asked.caller, &base) {
+            Own::Nothing => None,
+            Own::There(world) => Some(world),
+            Own::Loading(loading) => loading.await?,
+        };
+        let view = world.as_ref().and_then(|world| world.view_by_now(&asked.caller));
+        let (Some(world), Some(view)) = (world, view) else { return Ok(Standings::default()) };
+        let tools = world.catalog.tools().iter().filter(|tool| tool.upstream.as_str() == key);
+        let standing = |tool: &Arc<Tool>| {
+            let policy = view.item(ItemIndex::new(tool.index))?;
+            let (new, held) = (!policy.classified, tool.held.is_some());
+            Some((tool.name().clone(), Standing { new, held, risk: policy.risk }))
+        };
+        Ok(tools.filter_map(standing).collect())
     }
 
     async fn has_credential(&self, asked: &Asked, kept: &Kept) -> Result<bool, Error> {

@@ -29,7 +29,7 @@ use crate::{
     },
     policy::Policies,
     registry::server::{Archive, Registration},
-    stack::stage::World,
+    stack::stage::{Own, Personal, World},
     telemetry::{Metrics, Telemetry, Trust, env::Settings},
 };
 
@@ -193,6 +193,16 @@ fn servers(worlds: Arc<Worlds>) -> ServersApi {
         fn changed(&self, _: &TenantId, _: &EmployeeId) {}
     }
 
+    impl Personal for Nobody {
+        fn of(&self, _: &Caller, _: &Arc<World>) -> Own {
+            Own::Nothing
+        }
+
+        fn watch(&self) -> tokio::sync::watch::Receiver<u64> {
+            tokio::sync::watch::Sender::new(0).subscribe()
+        }
+    }
+
     let (folder, clock) = (tempfile::tempdir().unwrap(), Clock::manual(1_000));
     let config = audit::Config::new(folder.path().join("audit.jsonl"), "test");
     let keys = Arc::new(Keys::random());
@@ -203,6 +213,7 @@ fn servers(worlds: Arc<Worlds>) -> ServersApi {
         vault: Arc::new(Vault::new(Arc::new(InProcess::default()), None, limits, clock.clone())),
         self_service: Arc::new(|_| None),
         reach: Arc::new(Nobody),
+        personal: Arc::new(Nobody),
         audit: Arc::new(Audit::start(config, keys, clock.clone(), Arc::new(())).unwrap()),
         clock,
     })

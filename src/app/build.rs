@@ -18,7 +18,7 @@ use super::{
 };
 use crate::{
     admin::{AdminState, api::Api},
-    api::{ApprovalsApi, ServerParts, ServersApi, StepsApi, ToolCalls, V1},
+    api::{ApprovalsApi, StepsApi, ToolCalls, V1},
     approval::{self, Approvals, ArgumentSeal},
     audit::{self, Audit, Keys, Observer},
     channel::Channels,
@@ -95,7 +95,7 @@ pub(super) fn app(
         channels.clone(),
         personal::limits(&config.servers),
     );
-    let (own, asker) = PersonalServers::new(servers.clone(), maker, &config.servers, clock.clone());
+    let (own, asker) = PersonalServers::new(servers, maker, &config.servers, clock.clone());
     let personal: Option<Arc<dyn Personal>> = Some(Arc::new(own.clone()));
     let worlds = governed.worlds.clone();
     let told = webhook::webhook(&config, &transport, &egress, &metrics, &clock)?;
@@ -124,18 +124,7 @@ pub(super) fn app(
         clock: clock.clone(),
         telemetry: telemetry.clone(),
     };
-    let of_servers = ServersApi::new(ServerParts {
-        worlds: worlds.clone(),
-        store: servers,
-        vault: vault.clone(),
-        self_service: {
-            let governed = governed.clone();
-            Arc::new(move |tenant| governed.policies().self_service(tenant))
-        },
-        reach: Arc::new(own.clone()),
-        audit: audit.clone(),
-        clock: clock.clone(),
-    });
+    let of_servers = own.api(governed.clone(), vault.clone(), audit.clone());
     let step_keys = Arc::new(steps::Keys::new(source.secrets(Purpose::Steps)?));
     let config::Steps { max_steps, limits } = config.steps;
     let of_steps = StepsApi { keys: step_keys.clone(), max_steps, limits };

@@ -94,20 +94,28 @@ fn tools(gateway: &Gateway, who: &str, path: &str) -> Vec<String> {
     tools.into_iter().flatten().map(|tool| tool["name"].as_str().unwrap().to_owned()).collect()
 }
 
-fn said() -> Answer {
-    Answer::json(
-        r#"{"content":[{"type":"text","text":"said"}],"isError":false,"resultType":"complete"}"#,
-    )
+/// A server that says something to whatever is called.
+fn server(speaks: Speaks) -> Upstream {
+    Upstream::scripted(speaks, |call| {
+        let result = r#"{"resultType":"complete","content":[{"type":"text","text":"said"}],"isError":false}"#;
+        match call.member(&["id"]) {
+            Some(id) => Answer::json(format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{result}}}"#)),
+            None => Answer::json(result),
+        }
+    })
 }
 
 #[test]
 fn an_employee_brings_a_server_of_any_dialect_and_nobody_else_has_it() {
     for speaks in [Speaks::Stateless, Speaks::Handshake("2025-11-25"), Speaks::Lite] {
-        let (gateway, server) = (gateway(), Upstream::answering(speaks, said()));
+        let (gateway, server) = (gateway(), self::server(speaks));
         let key = bring(&gateway, "E1", &server, SECRET);
         let told =
             json_of(&ask(&gateway, "E1", "GET", &format!("/v1/servers/{key}"), &Value::Null), 200);
         assert_eq!((&told["health"], &told["toolCount"]), (&json!("ok"), &json!(5)), "{told}");
+        let echo = &told["tools"][0];
+        let standing = (&echo["new"], &echo["held"], &echo["risk"]);
+        assert_eq!(standing, (&json!(false), &json!(false), &json!("read_low")), "{echo}");
         let path = format!("/mcp/{key}");
         assert!(tools(&gateway, "E1", &path).contains(&"echo".to_owned()));
         let name = tools(&gateway, "E1", "/mcp").into_iter().find(|name| name.ends_with("echo"));
@@ -140,7 +148,7 @@ fn an_employee_brings_a_server_of_any_dialect_and_nobody_else_has_it() {
 
 #[test]
 fn each_change_leaves_a_record_and_no_secret_anywhere() {
-    let (gateway, server) = (gateway(), Upstream::answering(Speaks::Stateless, said()));
+    let (gateway, server) = (gateway(), self::server(Speaks::Stateless));
     let key = bring(&gateway, "E1", &server, SECRET);
     let path = |below: &str| format!("/v1/servers/{key}{below}");
     let null = Value::Null;
@@ -189,7 +197,7 @@ fn each_change_leaves_a_record_and_no_secret_anywhere() {
 
 #[test]
 fn a_wrong_endpoint_is_told_as_everywhere_and_nothing_stays() {
-    let (gateway, server) = (gateway(), Upstream::answering(Speaks::Lite, said()));
+    let (gateway, server) = (gateway(), self::server(Speaks::Lite));
     let body = json!({ "url": server.url(), "auth": { "type": "bearer", "token": SECRET } });
     let told = json_of(&ask(&gateway, "E1", "POST", "/v1/servers", &body), 502);
     assert_eq!(told["error"]["code"], "external_service_error");
@@ -197,22 +205,58 @@ fn a_wrong_endpoint_is_told_as_everywhere_and_nothing_stays() {
     assert!(message.contains("dialect: mcp-lite"), "{message}");
     let listed = json_of(&ask(&gateway, "E1", "GET", "/v1/servers", &Value::Null), 200);
     assert_eq!(listed["servers"], json!([]));
-    // Where nobody listens, and where nobody may look.
-    for (url, word) in [
-        ("http://127.0.0.1:9/mcp", "127.0.0.1"),
-        ("https://internal.example/mcp", "not among the hosts"),
+    // Where nobody listens, where nobody may look, and what policy does not have.
+    let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    for (url, status, word) in [
+        (format!("http://{free}/mcp"), 502, "cannot be listed"),
+        ("http://127.0.0.1:9/mcp".to_owned(), 400, "not allowed to be reached"),
+        ("https://internal.example/mcp".to_owned(), 403, "not among the hosts"),
     ] {
-        let reply = ask(&gateway, "E1", "POST", "/v1/servers", &json!({ "url": url }));
-        assert!(matches!(reply.status, 403 | 502), "{}", reply.text());
-        let _ = word;
+        let told =
+            json_of(&ask(&gateway, "E1", "POST", "/v1/servers", &json!({ "url": url })), status);
+        let message = told["error"]["message"].as_str().unwrap();
+        assert!(message.contains(word), "{url}: {message}");
     }
+    let listed = json_of(&ask(&gateway, "E1", "GET", "/v1/servers", &Value::Null), 200);
+    assert_eq!(listed["servers"], json!([]));
+}
+
+#[test]
+fn an_upstream_that_takes_each_employees_own_credential_gets_it_here() {
+    let server = self::server(Speaks::Stateless);
+    let yaml = format!(
+        "store: memory
+callers:
+  gate: {{ keys: [{{ env: KEY }}], tenant: acme, identity: header, catalog_roles: [member] }}
+upstreams:
+  crm: {{ url: \"{}\", auth: {{ type: employee }} }}
+",
+        server.url()
+    );
+    let tools =
+        "version: hangu/v1\nkind: Tools\nupstreams: { crm: { default: { risk: read_low } } }\n";
+    let gateway = Gateway::start(&yaml, &[POLICY, DIRECTORY, tools]);
+    let reply = call(&gateway, "E1", "/mcp/crm", "echo", &json!({}));
+    assert!(reply.text().contains("server_not_configured"), "{}", reply.text());
+    let own = json!({ "type": "basic", "user": "E1", "password": SECRET });
+    let told = json_of(&ask(&gateway, "E1", "PUT", "/v1/servers/crm/credential", &own), 200);
+    let key = told["serverKey"].as_str().unwrap().to_owned();
+    let reply = call(&gateway, "E1", "/mcp/crm", "echo", &json!({}));
+    assert!(reply.text().contains("said"), "{}", reply.text());
+    assert!(server.calls()[0].header("authorization").unwrap().starts_with("Basic "));
+    // Whoever sees nothing of it does not hear that it is there.
+    json_of(&ask(&gateway, "E4", "PUT", "/v1/servers/crm/credential", &own), 424);
+    let path = format!("/v1/servers/{key}/credential");
+    json_of(&ask(&gateway, "E1", "DELETE", &path, &Value::Null), 200);
+    let reply = call(&gateway, "E1", "/mcp/crm", "echo", &json!({}));
+    assert!(reply.text().contains("server_not_configured"), "{}", reply.text());
 }
 
 #[test]
 fn who_shares_one_server_opens_it_with_his_own_credential() {
     const EACH: usize = 16;
     let gateway = Arc::new(gateway());
-    let server = Arc::new(Upstream::answering(Speaks::Stateless, said()));
+    let server = Arc::new(self::server(Speaks::Stateless));
     let key = bring(&gateway, "E1", &server, "token-of-E1");
     assert_eq!(bring(&gateway, "E2", &server, "token-of-E2"), key, "one address, one key");
     let share = json!({ "team": "payments" });

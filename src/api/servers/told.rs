@@ -1,5 +1,7 @@
 //! What is told of a server: never a secret, for there is none in what is kept of it.
 
+use std::{collections::HashMap, sync::Arc};
+
 use http::Response;
 use serde::Serialize;
 use serde_json::value::RawValue;
@@ -11,7 +13,7 @@ use crate::{
     error::{Code, Error},
     json::{Doc, Duplicates, Limits, Value},
     mcp::{Family, Version},
-    model::{caller::EmployeeId, trace::to_hex},
+    model::{caller::EmployeeId, server::Risk, trace::to_hex},
     registry::{
         read_definition,
         server::{Archive, Failure, Kept, Registration},
@@ -74,6 +76,19 @@ struct ToldFailure<'a> {
     at: String,
 }
 
+/// By their names.
+pub(super) type Standings = HashMap<Arc<str>, Standing>;
+
+/// How a tool stands with policy.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Standing {
+    /// Nobody has said what it may do, so it is hidden.
+    pub new: bool,
+    /// It cannot be called before somebody has approved it.
+    pub held: bool,
+    pub risk: Risk,
+}
+
 /// A tool as it was last listed.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -86,6 +101,12 @@ struct ToldTool {
     /// SHA-256 over its canonical definition.
     #[serde(skip_serializing_if = "Option::is_none")]
     schema_version: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    new: Option<bool>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    held: Option<bool>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    risk: Option<&'static str>,
     /// Why it cannot be used at all.
     #[serde(skip_serializing_if = "Option::is_none")]
     fault: Option<String>,
@@ -132,26 +153,31 @@ impl<'a> Told<'a> {
     }
 
     /// Also with what it was last seen to have.
-    pub fn with_tools(self, kept: &Kept) -> Self {
+    pub fn with_tools(self, kept: &Kept, standings: &Standings) -> Self {
         let elements = kept.archive.as_ref().map(|archive| archive.of(Family::Tools));
         let tools = elements.unwrap_or_default().iter().filter_map(|element| {
             let doc = Doc::parse(element.clone(), &LIMITS).ok()?;
-            Some(ToldTool::of(doc.root()))
+            Some(ToldTool::of(doc.root(), standings))
         });
         Self { tools: Some(tools.collect()), ..self }
     }
 }
 
 impl ToldTool {
-    fn of(listed: Value<'_>) -> Self {
+    fn of(listed: Value<'_>, standings: &Standings) -> Self {
         let text = |name: &str| listed.get(name).and_then(Value::as_str).map(|it| it.into_owned());
         let read = read_definition(listed);
         let digest = read.as_ref().ok().map(|read| format!("sha256:{}", to_hex(&read.digest)));
+        let name = text("name").unwrap_or_default();
+        let standing = standings.get(&*name);
         Self {
-            name: text("name").unwrap_or_default(),
+            name,
             title: text("title"),
             description: text("description"),
             schema_version: digest,
+            new: standing.map(|standing| standing.new),
+            held: standing.map(|standing| standing.held),
+            risk: standing.map(|standing| standing.risk.as_str()),
             fault: read.err().map(|fault| fault.to_string()),
         }
     }

@@ -26,9 +26,11 @@ pub(super) use self::{
 };
 use super::{build::to_usize, pins::Pins, world::Governed};
 use crate::{
-    api::Reach,
+    api::{Reach, ServerParts, ServersApi},
+    audit::Audit,
     clock::Clock,
     config,
+    credential::Vault,
     error::{Code, Error, Next},
     model::caller::{Caller, EmployeeId, TenantId},
     registry::{
@@ -117,6 +119,21 @@ impl PersonalServers {
         let Some(governed) = self.0.governed.get() else { return Ok(Vec::new()) };
         let entry = self.load(tenant, owner).await?;
         Ok(entry.pins(owner, governed.own_care(tenant)))
+    }
+
+    /// Where employees register them.
+    pub fn api(&self, governed: Arc<Governed>, vault: Arc<Vault>, audit: Arc<Audit>) -> ServersApi {
+        let worlds = governed.worlds.clone();
+        ServersApi::new(ServerParts {
+            worlds,
+            store: self.0.store.clone(),
+            vault,
+            self_service: Arc::new(move |tenant| governed.policies().self_service(tenant)),
+            reach: Arc::new(self.clone()),
+            personal: Arc::new(self.clone()),
+            audit,
+            clock: self.0.clock.clone(),
+        })
     }
 
     /// Follows what other replicas write, until it is dropped.

@@ -7,8 +7,8 @@ use std::{
 
 use serde_json::Value;
 
-use super::{SECRET, gateway, said};
-use crate::support::{Gateway, Speaks, Upstream, gateway::KEY};
+use super::{SECRET, gateway};
+use crate::support::{Gateway, Speaks, gateway::KEY};
 
 /// Runs the command as an employee, with this on its standard input.
 fn run(gateway: &Gateway, who: &str, args: &[&str], input: &str) -> Output {
@@ -34,7 +34,7 @@ fn ended(output: &Output, code: i32) -> String {
 
 #[test]
 fn an_employee_brings_shares_and_deletes_a_server() {
-    let (gateway, server) = (gateway(), Upstream::answering(Speaks::Stateless, said()));
+    let (gateway, server) = (gateway(), super::server(Speaks::Stateless));
     let url = server.url();
     let of = |who: &str, args: &[&str], input: &str| run(&gateway, who, args, input);
     let nothing = ended(&of("E1", &["ls"], ""), 0);
@@ -62,12 +62,18 @@ fn an_employee_brings_shares_and_deletes_a_server() {
     let said = ended(&of("E2", &set, SECRET), 0);
     assert_eq!(said, format!("your credential is kept for {key}\n"));
     let shown = ended(&of("E2", &["show", &key], ""), 0);
-    for word in ["yours is set", "E1", "tool       echo  sha256:", "5"] {
-        assert!(shown.contains(word) || word == "5", "{word}: {shown}");
+    for word in ["yours is set", "E1", "tool       echo  sha256:"] {
+        assert!(shown.contains(word), "{word}: {shown}");
     }
     let refused = ended(&of("E2", &["rm", &key], ""), 1);
     assert!(refused.contains("only E1, who shares the server"), "{refused}");
     ended(&of("E1", &["refresh", &key], ""), 0);
+    let asset = ended(&of("E1", &["asset", &key], ""), 0);
+    let said = ended(&of("E3", &["import", "-"], &asset), 0);
+    assert_eq!(
+        said,
+        format!("Orders: registered as {key}, set your credential: it is asked then\n")
+    );
     ended(&of("E2", &["credential", "rm", &key], ""), 0);
     ended(&of("E1", &["unshare", &key], ""), 0);
     let told = ended(&of("E1", &["show", &key, "--format", "json"], ""), 0);
@@ -78,7 +84,7 @@ fn an_employee_brings_shares_and_deletes_a_server() {
 
 #[test]
 fn a_clients_file_is_imported_entry_by_entry() {
-    let (gateway, server) = (gateway(), Upstream::answering(Speaks::Stateless, said()));
+    let (gateway, server) = (gateway(), super::server(Speaks::Stateless));
     let file = format!(
         r#"{{"mcpServers": {{
             "orders": {{ "url": "{}", "headers": {{ "Authorization": "Bearer {SECRET}" }} }},
@@ -94,7 +100,7 @@ fn a_clients_file_is_imported_entry_by_entry() {
 
 #[test]
 fn a_secret_is_no_flag() {
-    let (gateway, server) = (gateway(), Upstream::answering(Speaks::Stateless, said()));
+    let (gateway, server) = (gateway(), super::server(Speaks::Stateless));
     let url = server.url();
     let secret = format!("X-Api-Key={SECRET}");
     for (args, why) in [

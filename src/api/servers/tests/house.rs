@@ -89,6 +89,19 @@ impl Reach for Asking {
     }
 }
 
+/// No policy is asked about tools here.
+pub struct Nothing;
+
+impl Personal for Nothing {
+    fn of(&self, _: &Caller, _: &Arc<World>) -> Own {
+        Own::Nothing
+    }
+
+    fn watch(&self) -> tokio::sync::watch::Receiver<u64> {
+        tokio::sync::watch::Sender::new(0).subscribe()
+    }
+}
+
 fn listed() -> Archive {
     let mut archive = Archive {
         served: Some(Served::TOOLS),
@@ -153,6 +166,7 @@ impl House {
             vault: vault.clone(),
             self_service: Arc::new(move |tenant| policies.self_service(tenant)),
             reach: Arc::new(Asking { server: server.clone(), vault: vault.clone() }),
+            personal: Arc::new(Nothing),
             audit: Arc::new(Audit::start(config, keys, clock.clone(), Arc::new(())).unwrap()),
             clock,
         });
