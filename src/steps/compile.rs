@@ -199,14 +199,17 @@ fn credential(name: &str, binding: &Binding) -> Option<super::constant::Suspect>
     suspect(name, doc.root())
 }
 
-/// A serverKey, and a tool of that server.
+/// A tool as steps name it: server and name.
 type Named = (Box<str>, Box<str>);
+
+/// What became of looking for it.
+type Looked<V> = Result<Known<V>, Unfound>;
 
 /// What calls are held against.
 struct Against<'a, T: Tools> {
     tools: &'a T,
-    /// By server and tool: steps often name the same one again.
-    known: HashMap<Named, Result<Known<T::Validator>, Unfound>>,
+    /// Steps often name the same one again.
+    known: HashMap<Named, Looked<T::Validator>>,
     faults: &'a mut Vec<Fault>,
 }
 

@@ -101,8 +101,8 @@ fn what_is_not_said_has_a_default() {
     assert_eq!((approvals.keep, approvals.max_arguments), (secs(7 * 86_400), 64 << 10));
     assert_eq!((approvals.max_waiting, approvals.max_waiting_each), (10_000, 100));
     let steps = config.steps;
-    assert_eq!((steps.max_steps, steps.limits.max_time), (7, secs(60)));
-    assert_eq!(steps.limits.max_variables, 1 << 10);
+    assert_eq!((steps.max_steps, steps.limits.max_time), (100, secs(300)));
+    assert_eq!(steps.limits.max_variables, 4 << 20);
     let servers = config.servers;
     assert_eq!((servers.refresh, servers.loaded, servers.max_asked), (secs(600), 10_000, 16));
     assert_eq!((servers.timeout, servers.max_time), (secs(15), secs(120)));
@@ -210,6 +210,9 @@ idempotency: { capacity_bytes: 1MiB, max_keys: 10, ttl: 1h, wait: 0s, max_body: 
     let approvals = config.approvals;
     assert_eq!((approvals.keep, approvals.max_arguments), (secs(86_400), 1 << 10));
     assert_eq!((approvals.max_waiting, approvals.max_waiting_each), (10, 2));
+    let steps = config.steps;
+    assert_eq!((steps.max_steps, steps.limits.max_time), (7, secs(60)));
+    assert_eq!(steps.limits.max_variables, 1 << 10);
     let servers = config.servers;
     assert_eq!((servers.refresh, servers.loaded, servers.max_asked), (secs(60), 5, 2));
     assert_eq!((servers.idle, servers.timeout, servers.max_time), (secs(60), secs(3), secs(9)));
