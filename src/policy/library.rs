@@ -19,7 +19,8 @@ use sha2::{Digest, Sha256};
 
 use super::{
     Language, Policies, PolicyFile, Scope,
-    compile::{Classes, Compiled},
+    classes::Classes,
+    compile::Compiled,
     document::{Case, Directory, Document, PolicyDocument},
     load::Folder,
     names::Names,

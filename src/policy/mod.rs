@@ -8,6 +8,7 @@
 mod answer;
 mod bits;
 mod bound;
+mod classes;
 mod compile;
 mod diff;
 mod document;

@@ -6,7 +6,7 @@ use std::{
 };
 
 use super::{
-    compile::Classes,
+    classes::Classes,
     document::{LimitRule, PolicyDocument, QuotaRule, RoleRule, Rule, SelfServiceRule},
 };
 use crate::{

@@ -5,8 +5,7 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use super::{
     super::{
-        Effect, Family, ItemGlob, ItemPolicy, Rule,
-        compile::{Classes, Compiled},
+        Effect, Family, ItemGlob, ItemPolicy, Rule, classes::Classes, compile::Compiled,
         self_service::default_of,
     },
     Surroundings,
