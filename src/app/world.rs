@@ -185,9 +185,13 @@ impl Governed {
     }
 
     /// The same, of what a tenant's employees have registered.
-    pub fn own_care(&self, tenant: &TenantId) -> impl Fn(&UpstreamName, &str) -> Care + use<> {
+    pub fn own_care(
+        &self,
+        tenant: &TenantId,
+        registry: &Registry,
+    ) -> impl Fn(&UpstreamName, &str) -> Care + use<> {
         let policies = self.policies().personal(tenant);
-        move |upstream, tool| care(&policies, upstream, tool)
+        raised(registry, move |upstream, tool| care(&policies, upstream, tool))
     }
 
     /// What is to be called when the catalog has changed.
@@ -291,10 +295,11 @@ fn world(
 ) -> World {
     let InForce { number, policies, directory, limiter, quotas } = in_force;
     let face = |upstream: &_, tool: &str| faces::face(policies, upstream, tool);
-    let care = |upstream: &_, tool: &str| care(policies, upstream, tool);
-    let catalog = match policies.has_faces() {
-        true => registry.catalog_with(care, face),
-        false => registry.catalog_with(care, |_, _| None),
+    let care = |upstream: &UpstreamName, tool: &str| care(policies, upstream, tool);
+    let catalog = match (everybodys, policies.has_faces()) {
+        (true, true) => registry.catalog_with(care, face),
+        (true, false) => registry.catalog_with(care, |_, _| None),
+        (false, _) => registry.catalog_with(raised(registry, care), face),
     };
     let catalog = Arc::new(catalog);
     // In the order of the catalog's indices.
@@ -351,6 +356,20 @@ fn board(catalog: &Catalog, policies: &Policies, quotas: &Quotas) -> Board {
             .zip(tools.get(cheap))
             .is_some_and(|(dear, cheap)| stands_in(&cheap.definition, &dear.definition))
     })
+}
+
+/// Of servers that no operator has written down, what they warn of themselves counts: a tool that
+/// says that it destroys is not approved by being seen first.
+fn raised<C>(registry: &Registry, care: C) -> impl Fn(&UpstreamName, &str) -> Care + use<C>
+where
+    C: Fn(&UpstreamName, &str) -> Care,
+{
+    let said = registry.said_risks();
+    move |upstream, tool| {
+        let care = care(upstream, tool);
+        let said = said.get(upstream).and_then(|tools| tools.get(tool));
+        Care { risk: said.map_or(care.risk, |said| care.risk.max(*said)), ..care }
+    }
 }
 
 fn care(policies: &Policies, upstream: &UpstreamName, tool: &str) -> Care {

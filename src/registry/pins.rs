@@ -11,11 +11,15 @@ use super::{
     definition::Definition,
     drift,
     pin::{Care, Held, Pin},
+    server::declared_risk,
     store::{Approved, Digests, How, Kept, Scope, Seen, StoreFault, Which},
 };
 use crate::{
     mcp::Family,
-    model::{change::ChangeClasses, server::UpstreamName},
+    model::{
+        change::ChangeClasses,
+        server::{Risk, UpstreamName},
+    },
 };
 
 /// A tool whose server describes it otherwise than before, or than was approved.
@@ -200,6 +204,17 @@ impl Registry {
             (Scope::upstream(&server.known.name), pins.collect())
         };
         self.servers().iter().map(listed).collect()
+    }
+
+    /// The least risk of each tool, by what its server says of it now.
+    pub fn said_risks(&self) -> HashMap<UpstreamName, HashMap<Arc<str>, Risk>> {
+        let said =
+            |(tool, pin): (&Arc<str>, &Pin)| Some((tool.clone(), declared_risk(&pin.seen.raw)?));
+        let servers = self.servers();
+        let of = |server: &Server| {
+            (server.known.name.clone(), server.pins.iter().filter_map(said).collect())
+        };
+        servers.iter().map(of).collect()
     }
 
     /// How every tool that is listed stands, by upstream and name.

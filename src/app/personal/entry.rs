@@ -20,7 +20,7 @@ use crate::{
         server::UpstreamName,
     },
     registry::{
-        Care, Definition, Names, PinState, Registry, read_definition, read_entry,
+        Definition, Names, PinState, Registry, read_definition, read_entry,
         server::{Archive, Kept, Registration},
         store::Scope,
     },
@@ -77,7 +77,7 @@ impl Entry {
     /// called is what was approved, here as with everybody's servers. Of what the store does not
     /// answer, nothing is approved.
     pub async fn settle(&self, governed: &Governed, pins: &Pins, tenant: &TenantId) {
-        let care = governed.own_care(tenant);
+        let care = governed.own_care(tenant, &self.registry);
         for (server, seen) in self.registry.unsettled(&care) {
             let Some(scope) = self.scope(&server) else { continue };
             let kept = pins.look(&scope, &seen).await;
@@ -114,8 +114,10 @@ impl Entry {
     pub fn pins(
         &self,
         owner: &EmployeeId,
-        care: impl Fn(&UpstreamName, &str) -> Care,
+        governed: &Governed,
+        tenant: &TenantId,
     ) -> Vec<(PinState, Arc<Definition>)> {
+        let care = governed.own_care(tenant, &self.registry);
         let own = |name: &UpstreamName| {
             let mut servers = self.servers.iter();
             servers.any(|server| {

@@ -118,7 +118,7 @@ impl PersonalServers {
     ) -> Result<Vec<(PinState, Arc<Definition>)>, StoreFault> {
         let Some(governed) = self.0.governed.get() else { return Ok(Vec::new()) };
         let entry = self.load(tenant, owner).await?;
-        Ok(entry.pins(owner, governed.own_care(tenant)))
+        Ok(entry.pins(owner, governed, tenant))
     }
 
     /// Where employees register them.
