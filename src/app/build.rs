@@ -1,6 +1,6 @@
 //! Puts the parts together: each gets its configuration in its own terms.
 
-use std::{collections::HashSet, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
 use super::{
     App, Options, StartError,
@@ -9,6 +9,7 @@ use super::{
     build_info, credentials,
     keys::Source,
     news::Bell,
+    oauth::{self, Oauth},
     personal::{self, PersonalServers},
     pins::Pins,
     probes, reach, webhook,
@@ -23,7 +24,7 @@ use crate::{
     clock::Clock,
     config::{self, Config},
     credential::{InProcess, Purpose, Vault},
-    edge::{self, GuardConfig, GuardLayer, ServerConfig, Shutdown, TrustedProxies},
+    edge::{self, Shutdown},
     idempotency::{Bodies, Replays, Settings},
     identity::{
         api_key::{CallerEntry, Callers, Fixed, Identity, KeyDigest},
@@ -32,8 +33,9 @@ use crate::{
         session::{self, Sessions as ClientSessions},
         state::{self, States},
         task::{self, TaskIds},
+        ticket::{self, Tickets},
     },
-    limit::{self, Ledger, LimitFault, LimitSpec},
+    limit::{Ledger, LimitFault},
     policy::Policies,
     registry::{self, Registry, server::ServerStore, store::PinStore},
     stack::{
@@ -82,10 +84,20 @@ pub(super) fn app(
     let transport = Transport::new(Trust::System);
     let channels = Channels::new(transport.clone());
     let egress = Egress::resolving(config.egress.clone(), options.resolver.clone());
-    let upstreams = reach::upstreams(&config, &transport, &egress, &channels, &metrics)?;
+    let identity = source.identity()?;
+    let oauth = Oauth::new(oauth::Parts {
+        transport: transport.clone(),
+        egress: egress.clone(),
+        clock: clock.clone(),
+        vault: vault.clone(),
+        tickets: Tickets::new(Sealer::new(ticket::PURPOSE, &source.secrets(Purpose::Tokens)?)),
+        public_url: config.public_url.as_ref().map(ToString::to_string),
+        identity: identity.clone(),
+    });
+    let upstreams = reach::upstreams(&config, &transport, &egress, &channels, &oauth, &metrics)?;
     let names = upstreams.iter().map(|upstream| upstream.name.clone());
     let registry = Arc::new(Registry::naming(config.names, names));
-    let own_limits = own_limits(&config);
+    let own_limits = super::limits::own_limits(&config);
     let governed = Governed::new(registry.clone(), upstreams.clone(), policies, own_limits, ledger);
     let governed = Arc::new(governed.map_err(limits)?);
     let maker = personal::Maker::new(
@@ -138,7 +150,9 @@ pub(super) fn app(
     let step_keys = Arc::new(steps::Keys::new(source.secrets(Purpose::Steps)?));
     let config::Steps { max_steps, limits } = config.steps;
     let of_steps = StepsApi { keys: step_keys.clone(), max_steps, limits };
-    let api = V1::new(worlds.clone(), of_approvals, tools, of_servers, of_steps);
+    let inviting = oauth.clone();
+    let invite = Arc::new(move |name: &str, caller: &_| inviting.invitation(name, caller));
+    let api = V1::new(worlds.clone(), of_approvals, tools, of_servers, of_steps, invite);
     let tokens = source.secrets(Purpose::Tokens)?;
     let sealer = |purpose| Sealer::new(purpose, &tokens);
     let client_sessions =
@@ -253,7 +267,7 @@ pub(super) fn app(
         fetchers,
         courier,
         personal: Some((own.clone(), asker)),
-        keyring: source.into_watch(step_keys),
+        keyring: source.into_watch(step_keys, identity.clone()),
         keep_approvals: config.approvals.keep,
         drain: Drain {
             asked: Arc::default(),
@@ -299,6 +313,8 @@ pub(super) fn app(
         shutdown,
         tls,
         store,
+        identity,
+        pages: oauth.pages,
     })
 }
 
@@ -461,51 +477,6 @@ fn replay_settings(config: &Config) -> Settings {
     }
 }
 
-/// The limits that the configuration sets, beside those of policy files.
-fn own_limits(config: &Config) -> Vec<LimitSpec> {
-    let slots = config.upstreams.iter().map(|upstream| LimitSpec {
-        id: format!("{}.max_concurrency", upstream.name).into(),
-        tenant: None,
-        per: smallvec::smallvec![limit::Dimension::Upstream],
-        upstreams: vec![upstream.name.clone()],
-        tools: Vec::new(),
-        risks: Vec::new(),
-        kind: limit::Kind::Concurrency(limit::Concurrency {
-            slots: u32::try_from(upstream.max_concurrency.get())
-                .ok()
-                .and_then(std::num::NonZeroU32::new)
-                .unwrap_or(std::num::NonZeroU32::MAX),
-            // As many again may wait, for as long as the upstream itself may take to answer.
-            queue: u32::try_from(upstream.max_concurrency.get()).unwrap_or(u32::MAX),
-            wait: upstream.timeout,
-        }),
-    });
-    slots.collect()
-}
-
 fn limits(fault: LimitFault) -> StartError {
     StartError::Limits(fault.to_string())
-}
-
-// === The edge ===
-
-pub(super) fn guard(config: &Config, loopback: bool) -> GuardLayer {
-    let origins: HashSet<Box<str>> =
-        config.origins.iter().map(|origin| origin.as_str().into()).collect();
-    // Behind a proxy the Host is the proxy's to check.
-    let loopback = loopback && config.trusted_proxies.is_empty();
-    GuardLayer::new(GuardConfig { loopback, origins })
-}
-
-pub(super) fn server(config: &Config) -> Result<ServerConfig, StartError> {
-    let proxies: Vec<String> = config.trusted_proxies.iter().map(ToString::to_string).collect();
-    let trusted_proxies =
-        TrustedProxies::parse(proxies.iter().map(String::as_str)).map_err(StartError::Proxies)?;
-    Ok(ServerConfig {
-        header_timeout: config.edge.header_timeout,
-        idle_timeout: config.edge.idle_timeout,
-        max_connections: config.edge.max_connections,
-        trusted_proxies,
-        ..ServerConfig::default()
-    })
 }

@@ -6,6 +6,7 @@ mod admin;
 mod background;
 mod build;
 mod credentials;
+mod edges;
 pub mod faces;
 mod front;
 mod inventory;
@@ -15,6 +16,7 @@ mod keys;
 mod limits;
 mod metadata;
 mod news;
+mod oauth;
 mod personal;
 mod pins;
 mod probes;
@@ -33,6 +35,7 @@ use crate::{
     admin::{AdminState, Build},
     channel::Channels,
     config::Config,
+    credential::oauth::Identity,
     edge::{self, Drained, HostConfig, HostError, ListenConfig, ListenError, Listener, Shutdown},
     policy::Policies,
     stack::{Engines, trace::TraceLayer},
@@ -62,6 +65,9 @@ pub struct App {
     shutdown: Shutdown,
     tls: Option<edge::Tls>,
     store: Option<Store>,
+    /// The gateway's own keys, where there is a keyring.
+    identity: Option<Arc<Identity>>,
+    pages: Arc<oauth::Pages>,
 }
 
 /// What a start leaves to whoever starts.
@@ -158,15 +164,17 @@ impl App {
             engines: self.engines.clone(),
             transport: self.transport.clone(),
             trace: self.trace.clone(),
-            guard: build::guard(&self.config, listener.is_loopback()),
+            guard: edges::guard(&self.config, listener.is_loopback()),
             metadata: metadata::Metadata {
                 issuers: self.engines.issuers.clone(),
                 challenges: self.engines.challenges.clone(),
                 router: router.clone(),
+                identity: self.identity.clone(),
             },
             router,
+            pages: self.pages.clone(),
         };
-        let server = build::server(&self.config)?;
+        let server = edges::server(&self.config)?;
         let workers = self.config.workers.map_or(0, std::num::NonZeroUsize::get);
         let workers =
             edge::serve(listener, server, workers, &self.shutdown, move |_| front.build())
