@@ -6,6 +6,7 @@
 
 mod approvals;
 pub mod calls;
+mod connect;
 mod input;
 mod invoke;
 mod servers;
@@ -48,6 +49,7 @@ struct Resources {
     tools: ToolCalls,
     servers: ServersApi,
     steps: StepsApi,
+    invite: connect::Invite,
 }
 
 /// What a path and a method ask for.
@@ -58,6 +60,7 @@ enum Target {
     Servers(servers::Target),
     Steps(steps::Target),
     Tools,
+    Connect,
 }
 
 /// A path, with `{id}` in the place of one segment, and what a method does there.
@@ -69,6 +72,7 @@ struct Entry {
 
 /// Entries of one path stand together.
 const ENTRIES: &[Entry] = &[
+    Entry { template: "/v1/oauth/connect/{id}", method: Method::POST, target: Target::Connect },
     Entry {
         template: "/v1/approvals",
         method: Method::GET,
@@ -189,8 +193,9 @@ impl V1 {
         tools: ToolCalls,
         servers: ServersApi,
         steps: StepsApi,
+        invite: connect::Invite,
     ) -> Self {
-        Self(Arc::new(Resources { worlds, approvals, tools, servers, steps }))
+        Self(Arc::new(Resources { worlds, approvals, tools, servers, steps, invite }))
     }
 }
 
@@ -230,6 +235,11 @@ impl Resources {
                 self.servers.answer(target, place.id, person, request).await
             }
             Target::Tools => tools::tools(&self.tools, request, calls).await,
+            Target::Connect => {
+                // Only for a person who is known by now.
+                self.person(&request.caller, "a person grants what is his")?;
+                connect::connect(&self.invite, place.id, &request.caller)
+            }
         }
     }
 

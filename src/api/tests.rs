@@ -239,7 +239,9 @@ fn house(store: Arc<dyn ApprovalStore>) -> House {
     };
     let worlds = worlds(1, "acme");
     let (tools, servers) = (tools(worlds.clone()), servers(worlds.clone()));
-    House { api: V1::new(worlds, api, tools, servers, steps()), audit, approvals, _folder: folder }
+    let invite = Arc::new(|_: &str, _: &Caller| None);
+    let api = V1::new(worlds, api, tools, servers, steps(), invite);
+    House { api, audit, approvals, _folder: folder }
 }
 
 async fn ask(house: &House, caller: Caller, method: Method, path: &str) -> Result<Bytes, Error> {
@@ -341,6 +343,7 @@ async fn roles_are_those_of_the_policies_in_force() {
             tools: tools(worlds.clone()),
             steps: steps(),
             servers: servers(worlds.clone()),
+            invite: Arc::new(|_: &str, _: &Caller| None),
             worlds,
             approvals: ApprovalsApi {
                 approvals: Arc::new(Approvals::new(Arc::new(Local::default()), Clock::manual(0))),

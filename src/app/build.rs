@@ -9,6 +9,7 @@ use super::{
     build_info,
     keys::Source,
     news::Bell,
+    oauth::{self, Oauth},
     personal::{self, PersonalServers},
     pins::Pins,
     probes, reach,
@@ -33,8 +34,9 @@ use crate::{
         session::{self, Sessions as ClientSessions},
         state::{self, States},
         task::{self, TaskIds},
+        ticket::{self, Tickets},
     },
-    limit::{self, LimitFault, LimitSpec},
+    limit::LimitFault,
     policy::Policies,
     registry::Registry,
     stack::{
@@ -83,10 +85,20 @@ pub(super) fn app(
     let transport = Transport::new(Trust::System);
     let channels = Channels::new(transport.clone());
     let egress = Egress::resolving(config.egress.clone(), options.resolver.clone());
-    let upstreams = reach::upstreams(&config, &transport, &egress, &channels, &metrics)?;
+    let identity = source.identity()?;
+    let oauth = Oauth::new(oauth::Parts {
+        transport: transport.clone(),
+        egress: egress.clone(),
+        clock: clock.clone(),
+        vault: vault.clone(),
+        tickets: Tickets::new(Sealer::new(ticket::PURPOSE, &source.secrets(Purpose::Tokens)?)),
+        public_url: config.public_url.as_ref().map(ToString::to_string),
+        identity: identity.clone(),
+    });
+    let upstreams = reach::upstreams(&config, &transport, &egress, &channels, &oauth, &metrics)?;
     let names = upstreams.iter().map(|upstream| upstream.name.clone());
     let registry = Arc::new(Registry::naming(config.names, names));
-    let own_limits = own_limits(&config);
+    let own_limits = super::limits::own_limits(&config);
     let governed = Governed::new(registry.clone(), upstreams.clone(), policies, own_limits, ledger);
     let governed = Arc::new(governed.map_err(limits)?);
     let maker = personal::Maker::new(
@@ -128,7 +140,9 @@ pub(super) fn app(
     let step_keys = Arc::new(steps::Keys::new(source.secrets(Purpose::Steps)?));
     let config::Steps { max_steps, limits } = config.steps;
     let of_steps = StepsApi { keys: step_keys.clone(), max_steps, limits };
-    let api = V1::new(worlds.clone(), of_approvals, tools, of_servers, of_steps);
+    let inviting = oauth.clone();
+    let invite = Arc::new(move |name: &str, caller: &_| inviting.invitation(name, caller));
+    let api = V1::new(worlds.clone(), of_approvals, tools, of_servers, of_steps, invite);
     let tokens = source.secrets(Purpose::Tokens)?;
     let sealer = |purpose| Sealer::new(purpose, &tokens);
     let client_sessions =
@@ -243,7 +257,7 @@ pub(super) fn app(
         fetchers,
         courier,
         personal: Some((own.clone(), asker)),
-        keyring: source.into_watch(step_keys),
+        keyring: source.into_watch(step_keys, identity.clone()),
         keep_approvals: config.approvals.keep,
         drain: Drain {
             asked: Arc::default(),
@@ -289,6 +303,8 @@ pub(super) fn app(
         shutdown,
         tls,
         store,
+        identity,
+        pages: oauth.pages,
     })
 }
 
@@ -374,28 +390,6 @@ fn callers(config: &Config) -> Result<Callers, StartError> {
 
 pub(super) fn to_usize(bytes: u64) -> usize {
     usize::try_from(bytes).unwrap_or(usize::MAX)
-}
-
-/// The limits that the configuration sets, beside those of policy files.
-fn own_limits(config: &Config) -> Vec<LimitSpec> {
-    let slots = config.upstreams.iter().map(|upstream| LimitSpec {
-        id: format!("{}.max_concurrency", upstream.name).into(),
-        tenant: None,
-        per: smallvec::smallvec![limit::Dimension::Upstream],
-        upstreams: vec![upstream.name.clone()],
-        tools: Vec::new(),
-        risks: Vec::new(),
-        kind: limit::Kind::Concurrency(limit::Concurrency {
-            slots: u32::try_from(upstream.max_concurrency.get())
-                .ok()
-                .and_then(std::num::NonZeroU32::new)
-                .unwrap_or(std::num::NonZeroU32::MAX),
-            // As many again may wait, for as long as the upstream itself may take to answer.
-            queue: u32::try_from(upstream.max_concurrency.get()).unwrap_or(u32::MAX),
-            wait: upstream.timeout,
-        }),
-    });
-    slots.collect()
 }
 
 fn limits(fault: LimitFault) -> StartError {

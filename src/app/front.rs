@@ -2,7 +2,8 @@
 
 use std::{
     convert::Infallible,
-    future::{Ready, ready},
+    future::{Future, Ready, ready},
+    pin::Pin,
     sync::Arc,
     task::{Context, Poll},
 };
@@ -12,7 +13,7 @@ use futures_util::future::Either;
 use http::{Request, Response, StatusCode};
 use tower::{Layer, Service};
 
-use super::metadata::Metadata;
+use super::{metadata::Metadata, oauth::Pages};
 use crate::{
     body::{Body, BoxError},
     edge::{GuardLayer, Router, refuse},
@@ -29,6 +30,8 @@ pub(super) struct Factory {
     pub guard: GuardLayer,
     pub router: Arc<Router>,
     pub metadata: Metadata,
+    /// For browsers, which bring no key.
+    pub pages: Arc<Pages>,
 }
 
 impl Factory {
@@ -47,7 +50,8 @@ impl Factory {
         let terminal = Upstreams::new(self.transport.clone());
         let stack = stack::build(&self.engines, terminal);
         // From the inside out: a path that leads nowhere ends here, behind the guard.
-        let stack = Known { inner: stack, metadata: self.metadata.clone() };
+        let stack =
+            Known { inner: stack, metadata: self.metadata.clone(), pages: self.pages.clone() };
         // Who may come in at all, before any key is looked at.
         let stack = self.guard.layer(stack);
         // Every answer carries a trace id, the guard's too.
@@ -83,34 +87,47 @@ where
     }
 }
 
+/// A page, when it is known.
+type Showing<E> = Pin<Box<dyn Future<Output = Result<Response<Body>, E>> + Send>>;
+
 /// Lets pass what stands for something.
 #[derive(Clone)]
 struct Known<S> {
     inner: S,
     metadata: Metadata,
+    pages: Arc<Pages>,
 }
 
 impl<S, B> Service<Request<B>> for Known<S>
 where
     S: Service<Request<B>, Response = Response<Body>>,
+    S::Error: Send + 'static,
 {
     type Response = Response<Body>;
     type Error = S::Error;
-    type Future = Either<Ready<Result<Response<Body>, S::Error>>, S::Future>;
+    type Future =
+        Either<Either<Ready<Result<Response<Body>, S::Error>>, Showing<S::Error>>, S::Future>;
 
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
         self.inner.poll_ready(cx)
     }
 
     fn call(&mut self, request: Request<B>) -> Self::Future {
-        if request.extensions().get::<Route>().is_some() {
-            return Either::Right(self.inner.call(request));
+        match request.extensions().get::<Route>() {
+            Some(Route::V1) if Pages::has(request.uri().path()) => {
+                let (method, headers) = (request.method(), request.headers());
+                let page = self.pages.answer(method, request.uri(), headers);
+                return Either::Left(Either::Right(Box::pin(async move { Ok(page.await) })));
+            }
+            Some(_) => return Either::Right(self.inner.call(request)),
+            None => {}
         }
         if let Some(document) = self.metadata.answer(&request) {
-            return Either::Left(ready(Ok(document)));
+            return Either::Left(Either::Left(ready(Ok(document))));
         }
         let message = "nothing is served here: the MCP endpoint is /mcp";
         let of = request.extensions();
-        Either::Left(ready(Ok(refuse(StatusCode::NOT_FOUND, -31_404, message, of))))
+        let refused = refuse(StatusCode::NOT_FOUND, -31_404, message, of);
+        Either::Left(Either::Left(ready(Ok(refused))))
     }
 }

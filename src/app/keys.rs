@@ -20,7 +20,9 @@ use super::{Options, StartError};
 use crate::{
     clock::Clock,
     config::Config,
-    credential::{Keeper, KeyId, KeyState, Keyring, KeyringFile, Kms, Purpose, RingFault},
+    credential::{
+        Keeper, KeyId, KeyState, Keyring, KeyringFile, Kms, Purpose, RingFault, oauth::Identity,
+    },
     model::keys::KeySecrets,
     stack::Engines,
     steps,
@@ -46,6 +48,7 @@ pub(super) struct Watch {
     pub keeper: Keeper,
     pub ring: Arc<Keyring>,
     pub steps: Arc<steps::Keys>,
+    pub identity: Option<Arc<Identity>>,
 }
 
 /// The thread.
@@ -101,10 +104,25 @@ impl Source {
         }
     }
 
+    /// Who the gateway is to others; nobody without a keyring, for its keys would change with
+    /// each start.
+    pub fn identity(&self) -> Result<Option<Arc<Identity>>, StartError> {
+        if !matches!(self, Source::Ring(..)) {
+            return Ok(None);
+        }
+        let identity = Identity::new(&self.secrets(Purpose::Identity)?);
+        let identity = identity.map_err(|fault| StartError::Keyring(fault.to_string()))?;
+        Ok(Some(Arc::new(identity)))
+    }
+
     /// `steps` are of no engine of the stack.
-    pub fn into_watch(self, steps: Arc<steps::Keys>) -> Option<Watch> {
+    pub fn into_watch(
+        self,
+        steps: Arc<steps::Keys>,
+        identity: Option<Arc<Identity>>,
+    ) -> Option<Watch> {
         match self {
-            Source::Ring(keeper, ring) => Some(Watch { keeper, ring, steps }),
+            Source::Ring(keeper, ring) => Some(Watch { keeper, ring, steps, identity }),
             Source::Shared(_) | Source::Memory => None,
         }
     }
@@ -158,6 +176,10 @@ impl Watch {
         }
         let ring = self.keeper.open().map_err(|fault| fault.to_string())?;
         rekey(engines, &self.steps, &ring).map_err(|fault| fault.to_string())?;
+        if let Some(identity) = &self.identity {
+            let secrets = ring.secrets(Purpose::Identity).map_err(|fault| fault.to_string())?;
+            identity.rekey(&secrets).map_err(|fault| fault.to_string())?;
+        }
         let before = std::mem::replace(&mut self.ring, Arc::new(ring));
         engines.vault.rekey(self.keeper.kms(self.ring.clone()));
         tell(engines, &before.marks(), &self.ring.marks());

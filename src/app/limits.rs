@@ -1,8 +1,9 @@
-//! The limits and quotas of policy files, in the limiter's terms.
+//! The limits and quotas of policy files and of the configuration, in the limiter's terms.
 
 use std::sync::Arc;
 
 use crate::{
+    config::Config,
     limit::{self, Allowance, LimitSpec, quota},
     model::caller::TenantId,
     policy::{self, LimitKey, LimitKind, LimitRule, Policies, Scope},
@@ -11,6 +12,28 @@ use crate::{
 
 pub(super) fn all_limits(own: &[LimitSpec], policies: &Policies) -> Vec<LimitSpec> {
     own.iter().cloned().chain(policies.limits().flat_map(|rule| specs(rule))).collect()
+}
+
+/// The limits that the configuration sets, beside those of policy files.
+pub(super) fn own_limits(config: &Config) -> Vec<LimitSpec> {
+    let slots = config.upstreams.iter().map(|upstream| LimitSpec {
+        id: format!("{}.max_concurrency", upstream.name).into(),
+        tenant: None,
+        per: smallvec::smallvec![limit::Dimension::Upstream],
+        upstreams: vec![upstream.name.clone()],
+        tools: Vec::new(),
+        risks: Vec::new(),
+        kind: limit::Kind::Concurrency(limit::Concurrency {
+            slots: u32::try_from(upstream.max_concurrency.get())
+                .ok()
+                .and_then(std::num::NonZeroU32::new)
+                .unwrap_or(std::num::NonZeroU32::MAX),
+            // As many again may wait, for as long as the upstream itself may take to answer.
+            queue: u32::try_from(upstream.max_concurrency.get()).unwrap_or(u32::MAX),
+            wait: upstream.timeout,
+        }),
+    });
+    slots.collect()
 }
 
 /// A limit of a platform file may name several tenants: each has its own.

@@ -16,6 +16,7 @@ mod keys;
 mod limits;
 mod metadata;
 mod news;
+mod oauth;
 mod personal;
 mod pins;
 mod probes;
@@ -35,6 +36,7 @@ use crate::{
     admin::{AdminState, Build},
     channel::Channels,
     config::Config,
+    credential::oauth::Identity,
     edge::{self, Drained, HostConfig, HostError, ListenConfig, ListenError, Listener, Shutdown},
     policy::Policies,
     stack::{Engines, trace::TraceLayer},
@@ -64,6 +66,9 @@ pub struct App {
     shutdown: Shutdown,
     tls: Option<edge::Tls>,
     store: Option<Store>,
+    /// The gateway's own keys, where there is a keyring.
+    identity: Option<Arc<Identity>>,
+    pages: Arc<oauth::Pages>,
 }
 
 /// What a start leaves to whoever starts.
@@ -165,8 +170,10 @@ impl App {
                 issuers: self.engines.issuers.clone(),
                 challenges: self.engines.challenges.clone(),
                 router: router.clone(),
+                identity: self.identity.clone(),
             },
             router,
+            pages: self.pages.clone(),
         };
         let server = entrance::server(&self.config)?;
         let workers = self.config.workers.map_or(0, std::num::NonZeroUsize::get);

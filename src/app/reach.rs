@@ -4,12 +4,12 @@ use std::{ffi::OsString, sync::Arc};
 
 use url::Url;
 
-use super::{StartError, build::to_usize};
+use super::{StartError, build::to_usize, oauth::Oauth};
 use crate::{
     channel::{Channels, EnvValue, HttpSse, HttpSseConfig, ProcessConfig, Processes},
     config::{self, Config, EnvSource},
     model::{server::DialectKind, server_key::server_key},
-    stack::stage::{Upstream, UpstreamAuth, Upstreams},
+    stack::stage::{Upstream, Upstreams},
     telemetry::Metrics,
     upstream::{
         Breaker, Cluster, ClusterConfig, Egress, Endpoint, Guard, Reach, Retries, Transport,
@@ -24,6 +24,7 @@ pub(super) fn upstreams(
     transport: &Transport,
     egress: &Arc<Egress>,
     channels: &Arc<Channels>,
+    oauth: &Oauth,
     metrics: &Arc<Metrics>,
 ) -> Result<Upstreams, StartError> {
     let build = |upstream: &config::Upstream| {
@@ -37,10 +38,7 @@ pub(super) fn upstreams(
             dialect: upstream.dialect,
             pinned: upstream.protocol,
             reach,
-            auth: match upstream.auth {
-                config::UpstreamAuth::None => UpstreamAuth::None,
-                config::UpstreamAuth::Employee => UpstreamAuth::Employee,
-            },
+            auth: oauth.auth(upstream),
             headers: upstream
                 .headers
                 .iter()
@@ -110,7 +108,7 @@ fn over_http(
             max_message: to_usize(upstream.max_response_bytes),
             opening: upstream.timeout,
             // What was opened with one employee's credential serves no other.
-            shared: upstream.stateless && upstream.auth == config::UpstreamAuth::None,
+            shared: upstream.stateless && !matches!(upstream.auth, config::UpstreamAuth::Employee),
         };
         HttpSse::new(config, cluster.clone(), channels.clone())
     };

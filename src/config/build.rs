@@ -36,7 +36,12 @@ pub(super) const MAX_LIFE: Duration = Duration::from_secs(30 * 86_400);
 const SECOND: Duration = Duration::from_secs(1);
 
 pub(super) fn build(raw: RawConfig, folder: &Path, env: Env<'_>, faults: &mut Faults) -> Config {
-    let vault = Vault { env, folder, is_kept: raw.keyring.is_some() || store::is_memory(&raw) };
+    let vault = Vault {
+        env,
+        folder,
+        is_kept: raw.keyring.is_some() || store::is_memory(&raw),
+        is_public: raw.public_url.is_some(),
+    };
     let policies = policies(&raw, folder, faults);
     let listen = raw.listen.as_ref().map_or(LISTEN, |listen| listen.value);
     let admin_listen = admin_listen(&raw, listen, faults);

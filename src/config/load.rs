@@ -84,7 +84,11 @@ impl Config {
         };
         let folder = file.parent().unwrap_or(Path::new(""));
         let keyring = keyring::build(raw.keyring, folder, false, &mut faults);
-        let store = store::build(raw.store, Vault { env, folder, is_kept: false }, &mut faults);
+        let store = store::build(
+            raw.store,
+            Vault { env, folder, is_kept: false, is_public: false },
+            &mut faults,
+        );
         if faults.has_errors() {
             return Err(faults.into_sorted());
         }

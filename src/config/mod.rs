@@ -44,7 +44,7 @@ pub use crate::{model::network::Network, registry::Names};
 
 pub use crate::model::sensitive::is_sensitive;
 pub use crate::model::template::{HeaderSource, HeaderTemplate, Part, TemplateFault};
-pub use credentials::UpstreamAuth;
+pub use credentials::{ClientCredentials, Consent, TokensAt, UpstreamAuth};
 pub use keyring::Keyring;
 pub use load::{Loaded, Places, process_env};
 pub use net::Origin;

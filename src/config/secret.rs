@@ -22,6 +22,8 @@ pub struct Vault<'a> {
     pub folder: &'a Path,
     /// What is given to the credential store is there after a restart, or nobody expects it to be.
     pub is_kept: bool,
+    /// Browsers can reach the gateway by a name that the file tells.
+    pub is_public: bool,
 }
 
 impl Vault<'_> {

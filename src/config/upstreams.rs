@@ -59,7 +59,7 @@ fn build_one(raw: RawUpstream, vault: Vault<'_>, faults: &mut Faults) -> Option<
     };
     let urls = build_urls(&raw.urls, faults);
     let process = raw.process.map(|process| process::build(process, vault, faults));
-    let auth = credentials::auth(raw.auth, process.is_some(), faults);
+    let auth = credentials::auth(raw.auth, process.is_some(), vault, faults);
     let headers = build_headers(raw.headers, vault, faults);
     let forward_headers = build_forwarded(raw.forward_headers, &headers, faults);
     let (timeout, max_time) = build_times(raw.timeout, raw.max_time, faults);

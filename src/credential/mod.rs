@@ -5,7 +5,8 @@
 //! which is wrapped by whoever keeps keys (`kms.rs`): the keyring, or a program that asks another
 //! system (`exec.rs`, behind `cache.rs`). `record.rs` says what a credential is, `store.rs` what
 //! is asked of whoever keeps the sealed ones (`memory.rs` is one without a store). `keeper.rs` puts
-//! the first ones together; `vault.rs` keeps and opens credentials for those who use them.
+//! the first ones together; `vault.rs` keeps and opens credentials for those who use them;
+//! `oauth/` is about tokens that others issue.
 //!
 //! Nothing here attaches a credential to a request.
 
@@ -17,6 +18,7 @@ mod keeper;
 mod kms;
 mod local;
 mod memory;
+pub mod oauth;
 mod purpose;
 mod record;
 mod ring;

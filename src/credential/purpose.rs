@@ -25,11 +25,13 @@ pub enum Purpose {
     Checkpoints,
     /// Digests of compiled steps.
     Steps,
+    /// Signs what the gateway says of itself to others.
+    Identity,
 }
 
 impl Purpose {
     /// Every purpose.
-    pub const ALL: [Purpose; 7] = [
+    pub const ALL: [Purpose; 8] = [
         Purpose::Storage,
         Purpose::Digests,
         Purpose::Tokens,
@@ -37,6 +39,7 @@ impl Purpose {
         Purpose::Approvals,
         Purpose::Checkpoints,
         Purpose::Steps,
+        Purpose::Identity,
     ];
 
     /// Never to be changed: what was made under the old one would be lost.
@@ -49,6 +52,7 @@ impl Purpose {
             Purpose::Approvals => "approvals",
             Purpose::Checkpoints => "checkpoints",
             Purpose::Steps => "steps",
+            Purpose::Identity => "identity",
         }
     }
 

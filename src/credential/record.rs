@@ -6,7 +6,7 @@ use secrecy::{ExposeSecret, SecretString};
 use serde::{Deserialize, Serialize};
 use zeroize::{Zeroize, Zeroizing};
 
-use super::{Context, Kms, SealFault, open, rewrap, seal};
+use super::{Context, Kms, SealFault, oauth::Grant, open, rewrap, seal};
 use crate::model::caller::{EmployeeId, TenantId};
 
 /// Before the name of an operator's secret, in the place of a server's key; no server has such a
@@ -28,6 +28,8 @@ pub enum Credential {
     Headers(Vec<(String, SecretString)>),
     /// One value, for whoever names it.
     Value(SecretString),
+    /// What its owner has granted by OAuth.
+    OAuth(Grant),
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -36,6 +38,7 @@ pub enum CredentialKind {
     Basic,
     Headers,
     Value,
+    OAuth,
 }
 
 /// Names a stored credential, and says nothing of it.
@@ -62,10 +65,29 @@ pub struct Whose {
 #[derive(Serialize, Deserialize)]
 #[serde(tag = "type", rename_all = "lowercase", deny_unknown_fields)]
 enum Plain {
-    Bearer { token: String },
-    Basic { user: String, password: String },
-    Headers { headers: Vec<(String, String)> },
-    Value { value: String },
+    Bearer {
+        token: String,
+    },
+    Basic {
+        user: String,
+        password: String,
+    },
+    Headers {
+        headers: Vec<(String, String)>,
+    },
+    Value {
+        value: String,
+    },
+    OAuth {
+        access: String,
+        refresh: Option<String>,
+        expires_ms: Option<u64>,
+        scope: String,
+        issuer: String,
+        token_endpoint: String,
+        resource: String,
+        client_id: String,
+    },
 }
 
 // === impl Credential ===
@@ -77,6 +99,7 @@ impl Credential {
             Credential::Basic { .. } => CredentialKind::Basic,
             Credential::Headers(_) => CredentialKind::Headers,
             Credential::Value(_) => CredentialKind::Value,
+            Credential::OAuth(_) => CredentialKind::OAuth,
         }
     }
 
@@ -93,6 +116,16 @@ impl Credential {
                 Plain::Headers { headers: headers.iter().map(own).collect() }
             }
             Credential::Value(value) => Plain::Value { value: own(value) },
+            Credential::OAuth(grant) => Plain::OAuth {
+                access: own(&grant.access),
+                refresh: grant.refresh.as_ref().map(own),
+                expires_ms: grant.expires_ms,
+                scope: grant.scope.clone(),
+                issuer: grant.issuer.clone(),
+                token_endpoint: grant.token_endpoint.clone(),
+                resource: grant.resource.clone(),
+                client_id: grant.client_id.clone(),
+            },
         };
         // Room enough that it does not move and leave a copy.
         let mut text = Zeroizing::new(Vec::with_capacity(64 * 1024));
@@ -114,6 +147,25 @@ impl Credential {
                 Credential::Headers(taken.map(|(name, value)| (name, value.into())).collect())
             }
             Plain::Value { value } => Credential::Value(take(value)),
+            Plain::OAuth {
+                access,
+                refresh,
+                expires_ms,
+                scope,
+                issuer,
+                token_endpoint,
+                resource,
+                client_id,
+            } => Credential::OAuth(Grant {
+                access: take(access),
+                refresh: refresh.as_mut().map(take),
+                expires_ms: *expires_ms,
+                scope: std::mem::take(scope),
+                issuer: std::mem::take(issuer),
+                token_endpoint: std::mem::take(token_endpoint),
+                resource: std::mem::take(resource),
+                client_id: std::mem::take(client_id),
+            }),
         })
     }
 
@@ -145,6 +197,10 @@ impl Drop for Plain {
             Plain::Basic { password, .. } => password.zeroize(),
             Plain::Headers { headers } => headers.iter_mut().for_each(|(_, value)| value.zeroize()),
             Plain::Value { value } => value.zeroize(),
+            Plain::OAuth { access, refresh, .. } => {
+                access.zeroize();
+                refresh.zeroize();
+            }
         }
     }
 }
@@ -152,11 +208,12 @@ impl Drop for Plain {
 // === impl CredentialKind ===
 
 impl CredentialKind {
-    pub const ALL: [CredentialKind; 4] = [
+    pub const ALL: [CredentialKind; 5] = [
         CredentialKind::Bearer,
         CredentialKind::Basic,
         CredentialKind::Headers,
         CredentialKind::Value,
+        CredentialKind::OAuth,
     ];
 
     pub const fn as_str(self) -> &'static str {
@@ -165,6 +222,7 @@ impl CredentialKind {
             CredentialKind::Basic => "basic",
             CredentialKind::Headers => "headers",
             CredentialKind::Value => "value",
+            CredentialKind::OAuth => "oauth",
         }
     }
 }

@@ -70,6 +70,16 @@ fn every_kind() -> Vec<Credential> {
             ("X-Empty".to_owned(), "".into()),
         ]),
         Credential::Value("planted-secret".into()),
+        Credential::OAuth(oauth::Grant {
+            access: "planted-access".into(),
+            refresh: Some("planted-refresh".into()),
+            expires_ms: Some(NOW),
+            scope: "a b".to_owned(),
+            issuer: "https://as".to_owned(),
+            token_endpoint: "https://as/token".to_owned(),
+            resource: "https://up/mcp".to_owned(),
+            client_id: "hangu".to_owned(),
+        }),
     ]
 }
 
@@ -83,6 +93,17 @@ fn shown(credential: &Credential) -> String {
             shown.collect::<Vec<_>>().join(",")
         }
         Credential::Value(value) => format!("value {}", value.expose_secret()),
+        Credential::OAuth(grant) => format!(
+            "oauth {} {:?} {:?} {} {} {} {} {}",
+            grant.access.expose_secret(),
+            grant.refresh.as_ref().map(ExposeSecret::expose_secret),
+            grant.expires_ms,
+            grant.scope,
+            grant.issuer,
+            grant.token_endpoint,
+            grant.resource,
+            grant.client_id
+        ),
     }
 }
 

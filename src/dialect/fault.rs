@@ -42,6 +42,7 @@ pub fn object(error: &Error, trace_id: &str) -> Vec<u8> {
     text("limit", error.limit());
     text("pointer", error.pointer());
     text("approvalId", error.approval());
+    text("connectUrl", error.connect());
     text("outcome", error.unknown_outcome().then_some("unknown"));
     text("alias", error.code().alias());
     text("traceId", Some(trace_id));

@@ -29,6 +29,7 @@ struct Inner {
     limit: Option<Box<str>>,
     pointer: Option<Box<str>>,
     approval: Option<Box<str>>,
+    connect: Option<Box<str>>,
     required: Option<Bytes>,
     faults: Option<Bytes>,
     unknown_outcome: bool,
@@ -83,6 +84,7 @@ impl Error {
             limit: None,
             pointer: None,
             approval: None,
+            connect: None,
             required: None,
             faults: None,
             unknown_outcome: false,
@@ -177,6 +179,12 @@ impl Error {
         self
     }
 
+    /// Where the employee grants what is missing.
+    pub fn with_connect(mut self, url: impl Into<Box<str>>) -> Self {
+        self.0.connect = Some(url.into());
+        self
+    }
+
     /// What the client would have to declare, as one JSON object.
     pub fn with_required_capabilities(mut self, json: Bytes) -> Self {
         self.0.required = Some(json);
@@ -264,6 +272,10 @@ impl Error {
 
     pub fn approval(&self) -> Option<&str> {
         self.0.approval.as_deref()
+    }
+
+    pub fn connect(&self) -> Option<&str> {
+        self.0.connect.as_deref()
     }
 
     pub fn required_capabilities(&self) -> Option<&Bytes> {

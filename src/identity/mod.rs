@@ -10,5 +10,6 @@ pub mod session;
 pub mod sso;
 pub mod state;
 pub mod task;
+pub mod ticket;
 pub mod token;
 mod xaes;

@@ -12,7 +12,7 @@ use http::{HeaderMap, StatusCode, header as http_header};
 use super::stage::Upstream;
 use crate::{
     body::{self, Body, CollectError},
-    credential::VaultFault,
+    credential::{VaultFault, oauth::TokenFault},
     dialect::{jsonrpc, south},
     error::{Code, Error, Next, Trouble},
     json::{self, Doc, Kind, Value},
@@ -94,6 +94,49 @@ pub(crate) fn vault_failed(upstream: &Upstream, fault: VaultFault) -> Error {
         _ => error.with_kind("credential"),
     };
     error.with_cause(fault)
+}
+
+/// There is no token for a server.
+pub(crate) fn no_token(upstream: &Upstream, fault: TokenFault) -> Error {
+    let name = &upstream.name;
+    let error = match &fault {
+        TokenFault::Consent { url: Some(url) } => Error::new(
+            Code::ServerNotConfigured,
+            format!("`{name}` needs your consent first: open {url} and call again"),
+        )
+        .with_connect(url.as_str()),
+        TokenFault::Consent { url: None } => Error::new(
+            Code::ServerNotConfigured,
+            format!("you have not connected to `{name}`, which takes each employee's own grant"),
+        ),
+        TokenFault::Nobody => Error::new(
+            Code::ServerNotConfigured,
+            format!("`{name}` takes each employee's own grant, and no employee is named"),
+        ),
+        TokenFault::Refused(_) | TokenFault::NotTaken => Error::new(
+            Code::PermissionDenied,
+            format!("`{name}` or its authorization server refused the gateway's own credential"),
+        )
+        .with_kind("401")
+        .from_upstream()
+        .with_advice(false, Next::AskHuman),
+        TokenFault::Distrusted(_) => Error::new(
+            Code::ExternalServiceError,
+            format!("what `{name}` says of its authorization cannot be trusted"),
+        )
+        .with_kind("malformed")
+        .from_upstream(),
+        TokenFault::Unreachable(_) => Error::new(
+            Code::ExternalServiceError,
+            format!("the authorization server of `{name}` cannot be asked"),
+        )
+        .with_kind("authorization_server")
+        .from_upstream()
+        .with_advice(true, Next::Retry)
+        .with_retry_after(Duration::from_secs(5)),
+        TokenFault::Vault(fault) => return vault_failed(upstream, fault.clone()),
+    };
+    error.with_known_outcome().with_cause(fault)
 }
 
 /// Reads a whole body up to a cap. One piece is passed on as it is.

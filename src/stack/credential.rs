@@ -22,10 +22,16 @@ use secrecy::ExposeSecret;
 use tower::{Layer, Service};
 
 use self::attach::Attached;
-use super::stage::{BoxFuture, Hop, UpstreamAuth};
+use super::{
+    answer::no_token,
+    stage::{BoxFuture, Hop, UpstreamAuth},
+};
 use crate::{
     body::{Body, BoxError},
-    credential::Vault,
+    credential::{
+        Vault,
+        oauth::{Challenge, Refused, TokenFault},
+    },
     error::{Code, Error},
     mcp::header,
     model::{
@@ -35,6 +41,9 @@ use crate::{
     },
     upstream::{Origin, Outgoing},
 };
+
+/// How often a request is sent again with another token.
+const RENEWALS: usize = 2;
 
 /// Writes the last headers of a request.
 #[derive(Clone)]
@@ -108,15 +117,35 @@ where
     B: http_body::Body<Data = bytes::Bytes> + Origin + Send + 'static,
     B::Error: Into<BoxError>,
 {
-    let attached = attach::gather(&vault, &hop).await?;
     let (upstream, exchange) = (hop.upstream.clone(), hop.exchange.clone());
-    let is_employees = hop.caller.is_some() && matches!(upstream.auth, UpstreamAuth::Employee);
-    let outgoing = outgoing(hop, attached)?;
-    let response = Answered { inner: inner.call(outgoing), exchange }.await?;
-    if response.status() == StatusCode::UNAUTHORIZED && is_employees {
-        return Err(attach::refused(&upstream));
+    let has_tokens = matches!(upstream.auth, UpstreamAuth::Tokens(_));
+    let mut hop = Some(hop);
+    let mut refused = None;
+    for left in (0..=RENEWALS).rev() {
+        let Some(current) = hop.take() else { break };
+        let attached = attach::gather(&vault, &current, refused.take()).await?;
+        let serial = attached.token;
+        let is_employees =
+            matches!(upstream.auth, UpstreamAuth::Employee) && current.caller.is_some();
+        hop = (has_tokens && left > 0).then(|| current.clone());
+        let outgoing = outgoing(current, attached)?;
+        let answered = Answered { inner: inner.call(outgoing), exchange: exchange.clone() };
+        let response = answered.await?;
+        let challenge = match response.status() {
+            StatusCode::UNAUTHORIZED if is_employees => return Err(attach::refused(&upstream)),
+            StatusCode::UNAUTHORIZED if serial.is_some() => Challenge::of(response.headers()),
+            StatusCode::FORBIDDEN if serial.is_some() => {
+                match Challenge::of(response.headers()).filter(Challenge::wants_more_scopes) {
+                    Some(challenge) => Some(challenge),
+                    None => return Ok(response),
+                }
+            }
+            _ => return Ok(response),
+        };
+        // The server did not act: it may be asked again with what it wants.
+        refused = Some(Refused { serial, challenge: challenge.unwrap_or_default() });
     }
-    Ok(response)
+    Err(no_token(&upstream, TokenFault::NotTaken))
 }
 
 pin_project! {

@@ -34,6 +34,7 @@ use crate::{
     body::{Body, Pieces},
     credential::{
         Vault,
+        oauth::{Asked, TokenFault},
         store::{Held, Stamp},
     },
     error::{Code, Error},
@@ -144,14 +145,23 @@ where
 
 /// The sealed credential of the employee that a session is for, where it is opened with his own.
 async fn employees(vault: &Vault, hop: &Hop) -> Result<Option<Arc<Held>>, Error> {
-    let (UpstreamAuth::Employee, Some(caller)) = (&hop.upstream.auth, &hop.caller) else {
+    let Some(caller) = hop.caller.as_ref().filter(|_| hop.upstream.auth.is_employees()) else {
         return Ok(None);
     };
     let missing = || answer::no_credential(&hop.upstream, caller);
     let whose = hop.upstream.credential_of(caller).ok_or_else(missing)?;
     let held = vault.held(&whose).await;
     let held = held.map_err(|fault| answer::vault_failed(&hop.upstream, fault))?;
-    held.map(Some).ok_or_else(missing)
+    match (held, &hop.upstream.auth) {
+        (Some(held), _) => Ok(Some(held)),
+        // Whoever brings tokens knows where one is granted.
+        (None, UpstreamAuth::Tokens(source)) => {
+            let asked = Asked { whose: Some(whose), refused: None };
+            let refused = source.token(asked).await.err().unwrap_or(TokenFault::Nobody);
+            Err(answer::no_token(&hop.upstream, refused))
+        }
+        (None, _) => Err(missing()),
+    }
 }
 
 fn stamp(hop: &Hop) -> Option<Stamp> {

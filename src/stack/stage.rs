@@ -3,6 +3,7 @@
 //! `Call` → `Permitted` (only `policy` makes one) → `Routed` → `upstream::Outgoing`.
 //! Also the world that decides calls at one moment (`stage/world.rs`).
 
+mod auth;
 mod personal;
 mod world;
 
@@ -45,6 +46,7 @@ use crate::{
     upstream::{Breaker, Reach, Retries, Tried},
 };
 
+pub use self::auth::UpstreamAuth;
 pub use self::personal::{Beside, Loading, Own, Personal, is_of_both, may_be_own, of_operator};
 pub use self::world::{ListConfig, Page, PageKey, World, Worlds};
 
@@ -72,15 +74,6 @@ impl Era {
             Era::Lite => "mcp-lite",
         }
     }
-}
-
-/// How requests to an upstream are authenticated, beside its configured headers.
-#[derive(Debug, Clone)]
-pub enum UpstreamAuth {
-    /// By those alone.
-    None,
-    /// By the credential that the calling employee has for the server, in his tenant.
-    Employee,
 }
 
 /// An upstream as configured.
@@ -147,7 +140,7 @@ impl Upstream {
     /// Whether employees share its sessions: it keeps nothing of them, and they were not opened
     /// with anybody's own credential.
     pub fn shares_sessions(&self) -> bool {
-        self.stateless && !matches!(self.auth, UpstreamAuth::Employee)
+        self.stateless && !self.auth.is_employees()
     }
 
     /// Whose credential a caller's requests carry, where it is his own; nobody's where no employee

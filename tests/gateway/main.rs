@@ -38,6 +38,7 @@ mod lifecycle;
 mod message_shape;
 mod negotiation;
 mod notices;
+mod oauth;
 mod pagination;
 mod param_headers;
 mod pins;

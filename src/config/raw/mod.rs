@@ -27,7 +27,7 @@ use crate::{
 pub use admin::{AdminRole, RawAdmin, RawToken};
 pub use approvals::{RawApprovals, RawWebhook};
 pub use callers::{RawCaller, RawEmployee, RawIdentity, RawKey, RawKeySource};
-pub use credentials::{RawAuth, RawAuthKind, RawCredentials};
+pub use credentials::{RawAuth, RawAuthKind, RawCredentials, RawSigningKey};
 pub use egress::RawEgress;
 pub use failing::{RawBreaker, RawRetries};
 pub use issuers::{ALGORITHMS, Algorithm, RawIssuer, RawScopes};

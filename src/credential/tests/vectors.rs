@@ -85,7 +85,7 @@ fn secrets_are_derived_as_they_always_were() {
     assert_eq!(derived, DERIVED);
 }
 
-const DERIVED: [&str; 7] = [
+const DERIVED: [&str; 8] = [
     "a13df2e9a9b5b4e7", // storage
     "ad0db6c8571ccb95", // digests
     "6087c818abd52be4", // tokens
@@ -93,4 +93,5 @@ const DERIVED: [&str; 7] = [
     "5259a27463a23b5c", // approvals
     "2646f0adc18b22a4", // checkpoints
     "2beda5810316a676", // steps
+    "8fd5bcb0594a7319", // identity
 ];

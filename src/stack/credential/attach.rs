@@ -12,11 +12,15 @@ use smallvec::SmallVec;
 use zeroize::Zeroizing;
 
 use super::super::{
-    answer::{no_credential, vault_failed},
+    answer::{no_credential, no_token, vault_failed},
     stage::{Hop, Upstream, UpstreamAuth},
 };
 use crate::{
-    credential::{Credential, Vault, Whose, store::Held},
+    credential::{
+        Credential, Vault, Whose,
+        oauth::{Asked, Refused, TokenFault},
+        store::Held,
+    },
     error::{Code, Error, Next},
     model::template::HeaderSource,
 };
@@ -28,6 +32,8 @@ pub(super) struct Attached {
     pub stored: SmallVec<[(HeaderName, HeaderValue); 1]>,
     /// The credential's own; they stand in the place of configured ones.
     pub credential: SmallVec<[(HeaderName, HeaderValue); 1]>,
+    /// Which token it was.
+    pub token: Option<u64>,
 }
 
 /// Whether anything is to be looked up for requests to an upstream.
@@ -36,8 +42,12 @@ pub(super) fn concerns(upstream: &Upstream) -> bool {
         || upstream.headers.iter().any(|(_, source)| matches!(source, HeaderSource::Stored(_)))
 }
 
-/// Looks up all that a request needs.
-pub(super) async fn gather(vault: &Vault, hop: &Hop) -> Result<Attached, Error> {
+/// Looks up all that a request needs. `refused`: the token of the attempt before was not taken.
+pub(super) async fn gather(
+    vault: &Vault,
+    hop: &Hop,
+    refused: Option<Refused>,
+) -> Result<Attached, Error> {
     let upstream = &hop.upstream;
     let mut attached = Attached::default();
     for (name, source) in &upstream.headers {
@@ -48,6 +58,25 @@ pub(super) async fn gather(vault: &Vault, hop: &Hop) -> Result<Attached, Error> 
                 attached.stored.push((name.clone(), sensitive(name, &value)?));
             }
             _ => return Err(unset(upstream, secret)),
+        }
+    }
+    if let UpstreamAuth::Tokens(source) = &upstream.auth {
+        let caller = hop.caller.as_ref().filter(|_| source.is_employees());
+        let whose = match caller {
+            Some(caller) => {
+                let whose = upstream.credential_of(caller);
+                Some(whose.ok_or_else(|| no_credential(upstream, caller))?)
+            }
+            None => None,
+        };
+        match source.token(Asked { whose, refused }).await {
+            Ok(token) => {
+                attached.token = Some(token.serial);
+                write(&Credential::Bearer(token.value), &mut attached)?;
+            }
+            // A listing for which nobody's is to be used.
+            Err(TokenFault::Nobody) if hop.caller.is_none() => {}
+            Err(fault) => return Err(no_token(upstream, fault)),
         }
     }
     if let Some(held) = employees(vault, hop).await? {
@@ -93,6 +122,9 @@ fn write(credential: &Credential, attached: &mut Attached) -> Result<(), Error> 
                 .map_err(|_| super::broken(&http_header::AUTHORIZATION))?;
             put(name, value)
         }),
+        Credential::OAuth(grant) => {
+            put(authorization, &format!("Bearer {}", grant.access.expose_secret()).into())
+        }
         // Whoever names it knows what it is for.
         Credential::Value(value) => put(authorization, value),
     }

@@ -35,7 +35,9 @@ const env = {
 function runScenario(revision, scenario, folder) {
   const args = [
     suiteEntry, 'client', '--command', `${process.execPath} ${driver}`, '--scenario', scenario,
-    '--spec-version', revision, '--timeout', String(Number(options.timeout) * 1000), '--output-dir', folder
+    '--spec-version', revision, '--timeout', String(Number(options.timeout) * 1000), '--output-dir', folder,
+    // What is named is run, also where it is of an extension.
+    ...(options.scenario.length ? ['--force'] : [])
   ];
   return new Promise((done, fail) => {
     const child = spawn(process.execPath, args, { env, stdio: ['ignore', 'pipe', 'pipe'] });

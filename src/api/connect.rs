@@ -1,0 +1,25 @@
+//! Where an employee grants the gateway a token for a server.
+
+use std::sync::Arc;
+
+use http::Response;
+use serde_json::json;
+
+use super::{answer, input::shown};
+use crate::{
+    body::Body,
+    error::{Code, Error},
+    model::caller::Caller,
+};
+
+/// Where the caller's employee connects to the server of this name or key, if he can.
+pub type Invite = Arc<dyn Fn(&str, &Caller) -> Option<String> + Send + Sync>;
+
+/// Tells an employee where to connect.
+pub(super) fn connect(invite: &Invite, id: &str, caller: &Caller) -> Result<Response<Body>, Error> {
+    let url = invite(id, caller).ok_or_else(|| {
+        let message = format!("nobody connects to {}: it is no server with `oauth`", shown(id));
+        Error::new(Code::NotFound, message)
+    })?;
+    Ok(answer(json!({ "connectUrl": url }).to_string().into_bytes()))
+}

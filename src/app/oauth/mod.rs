@@ -1,0 +1,138 @@
+//! The gateway as an OAuth client: where tokens for upstreams come from.
+//!
+//! What is asked and what is believed is the engine's (`credential/oauth`); here are the
+//! connections.
+
+mod clients;
+mod consent;
+mod discover;
+mod exchange;
+mod fetch;
+mod own;
+mod pages;
+
+use std::sync::Arc;
+
+use dashmap::DashMap;
+
+use crate::{
+    clock::Clock,
+    config,
+    credential::{
+        Vault,
+        oauth::{Identity, TokenSource},
+    },
+    identity::ticket::Tickets,
+    model::{caller::Caller, server_key::server_key},
+    stack::stage::UpstreamAuth,
+    upstream::{Egress, Transport},
+};
+
+pub(super) use self::pages::Pages;
+use self::{
+    clients::Clients,
+    consent::{Consent, Shared, Source},
+    fetch::{Fetch, Named},
+    own::{OwnTokens, State},
+};
+
+/// What sources of tokens are made with.
+pub(super) struct Parts {
+    pub transport: Transport,
+    pub egress: Arc<Egress>,
+    pub clock: Clock,
+    pub vault: Arc<Vault>,
+    pub tickets: Tickets,
+    /// Where employees' browsers reach the gateway.
+    pub public_url: Option<String>,
+    /// The gateway's own keys, where there is a keyring.
+    pub identity: Option<Arc<Identity>>,
+}
+
+/// Makes sources of tokens, and serves those who grant them.
+#[derive(Clone)]
+pub(super) struct Oauth {
+    fetch: Fetch,
+    clock: Clock,
+    identity: Option<Arc<Identity>>,
+    pub pages: Arc<Pages>,
+}
+
+impl Oauth {
+    pub fn new(parts: Parts) -> Self {
+        let Parts { transport, egress, clock, vault, tickets, public_url, identity } = parts;
+        let fetch = Fetch { transport, egress };
+        let clients =
+            Clients { fetch: fetch.clone(), vault: vault.clone(), public_url: public_url.clone() };
+        let shared = Shared {
+            fetch: fetch.clone(),
+            clock: clock.clone(),
+            vault,
+            tickets,
+            clients,
+            public_url,
+        };
+        Self { fetch, clock, identity, pages: Arc::new(Pages::new(Arc::new(shared))) }
+    }
+
+    /// Where the calling employee connects to a server of the configuration; nothing where he
+    /// does not have to, or is nobody.
+    pub fn invitation(&self, server: &str, caller: &Caller) -> Option<String> {
+        let is = |consent: &Consent| consent.name == server || &*consent.server_key == server;
+        let consent = self.pages.consents.iter().find(|one| is(one.value()))?.value().clone();
+        let employee = caller.principal.employee.as_ref()?;
+        let key = &consent.server_key;
+        let whose = consent::whose(caller.tenant.as_str(), employee.as_str(), key)?;
+        consent.invite(&whose, None, "")
+    }
+
+    fn consent(
+        &self,
+        upstream: &config::Upstream,
+        settings: &config::Consent,
+    ) -> Option<Arc<dyn TokenSource>> {
+        let server = upstream.urls.first()?.clone();
+        let consent = Arc::new(Consent {
+            shared: self.pages.shared.clone(),
+            name: upstream.name.to_string(),
+            server_key: server_key(&server),
+            server,
+            named: Named::Written,
+            settings: settings.clone(),
+            renewing: DashMap::new(),
+        });
+        self.pages.consents.insert(consent.server_key.clone(), consent.clone());
+        Some(Arc::new(Source(consent)))
+    }
+
+    /// How requests to an upstream are authenticated.
+    pub fn auth(&self, upstream: &config::Upstream) -> UpstreamAuth {
+        match &upstream.auth {
+            config::UpstreamAuth::None => UpstreamAuth::None,
+            config::UpstreamAuth::Employee => UpstreamAuth::Employee,
+            // A process has no headers, and `check` has said so.
+            config::UpstreamAuth::Client(settings) => {
+                self.own(upstream, settings).map_or(UpstreamAuth::None, UpstreamAuth::Tokens)
+            }
+            config::UpstreamAuth::Consent(settings) => {
+                self.consent(upstream, settings).map_or(UpstreamAuth::None, UpstreamAuth::Tokens)
+            }
+        }
+    }
+
+    fn own(
+        &self,
+        upstream: &config::Upstream,
+        settings: &config::ClientCredentials,
+    ) -> Option<Arc<dyn TokenSource>> {
+        let source = OwnTokens {
+            fetch: self.fetch.clone(),
+            clock: self.clock.clone(),
+            server: upstream.urls.first()?.clone(),
+            settings: settings.clone(),
+            identity: self.identity.clone().filter(|_| settings.own_key),
+            state: State::default(),
+        };
+        Some(source.source())
+    }
+}

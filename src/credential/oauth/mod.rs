@@ -1,0 +1,31 @@
+//! The gateway as an OAuth client of the servers behind it: what servers and authorization servers
+//! say, what they are asked, and what is believed of it. No sockets here: who fetches stands
+//! elsewhere, and brings tokens through [`TokenSource`].
+//!
+//! `challenge.rs` reads what a server wants, `metadata.rs` documents about servers (RFC 9728, RFC
+//! 8414), `request.rs` writes requests for tokens and reads their answers (RFC 6749), `client.rs`
+//! says how the gateway proves to be the client it names, `signer.rs` signs (with `identity.rs`'s keys), `grant.rs` is what an
+//! employee has granted, and its sealed form.
+
+mod challenge;
+mod client;
+mod grant;
+mod identity;
+mod metadata;
+mod request;
+mod signer;
+mod source;
+
+#[cfg(test)]
+mod tests;
+
+pub use self::{
+    challenge::Challenge,
+    client::{Client, ClientProof},
+    grant::Grant,
+    identity::Identity,
+    metadata::{AuthorizationServer, MetadataFault, ProtectedResource, secure, well_known},
+    request::{AnswerFault, TokenAnswer, TokenRequest, scopes_of, union},
+    signer::{Signer, SignerFault},
+    source::{Asked, Asking, Refused, Token, TokenFault, TokenSource},
+};

@@ -1,0 +1,144 @@
+//! Requests for tokens, and their answers (RFC 6749, with the resource of RFC 8707).
+
+use http::{HeaderMap, HeaderValue, header};
+use secrecy::{ExposeSecret, SecretString};
+use serde::Deserialize;
+use url::form_urlencoded::Serializer;
+use zeroize::Zeroizing;
+
+use super::{AuthorizationServer, Client, SignerFault};
+
+/// The longest token that is taken, in bytes: it has to fit into a header.
+const MAX_TOKEN: usize = 32 * 1024;
+/// The longest word of an error that is repeated.
+const MAX_WORD: usize = 64;
+
+/// A request to a token endpoint.
+pub struct TokenRequest {
+    pub headers: HeaderMap,
+    /// A form.
+    pub body: Zeroizing<String>,
+}
+
+/// What a token endpoint gives.
+pub struct TokenAnswer {
+    pub access: SecretString,
+    pub refresh: Option<SecretString>,
+    /// For how long the token is good, in seconds, if that was said.
+    pub expires_in: Option<u64>,
+    pub scope: Option<String>,
+}
+
+/// Why it gives none.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum AnswerFault {
+    /// Its own word for it, such as `invalid_grant`.
+    #[error("it answers `{0}`")]
+    Refused(String),
+    #[error("it did not answer as a token endpoint does")]
+    Form,
+    #[error("it gave a token of another kind than `Bearer`")]
+    Kind,
+}
+
+#[derive(Deserialize)]
+struct Given {
+    access_token: String,
+    token_type: String,
+    expires_in: Option<serde_json::Number>,
+    refresh_token: Option<String>,
+    scope: Option<String>,
+}
+
+#[derive(Deserialize)]
+struct Error {
+    error: String,
+}
+
+// === impl TokenRequest ===
+
+impl TokenRequest {
+    /// `parameters`: the grant, and what goes with it. `audience` is whom an assertion of the
+    /// client is for.
+    pub fn new(
+        client: &Client,
+        server: Option<&AuthorizationServer>,
+        audience: &str,
+        parameters: &[(&str, &str)],
+        now_ms: u64,
+    ) -> Result<Self, SignerFault> {
+        let proved = client.prove(server, audience, now_ms)?;
+        // Room enough that it does not move and leave a copy.
+        let mut form = Serializer::new(String::with_capacity(16 * 1024));
+        form.extend_pairs(parameters.iter().filter(|(_, value)| !value.is_empty()));
+        for (name, value) in &proved.parameters {
+            form.append_pair(name, value);
+        }
+        let mut headers = HeaderMap::new();
+        let kind = HeaderValue::from_static("application/x-www-form-urlencoded");
+        headers.insert(header::CONTENT_TYPE, kind);
+        headers.insert(header::ACCEPT, HeaderValue::from_static("application/json"));
+        if let Some(text) = &proved.header {
+            let mut value =
+                HeaderValue::try_from(text.as_str()).map_err(|_| SignerFault::Failed)?;
+            value.set_sensitive(true);
+            headers.insert(header::AUTHORIZATION, value);
+        }
+        Ok(Self { headers, body: Zeroizing::new(form.finish()) })
+    }
+}
+
+// === impl TokenAnswer ===
+
+impl TokenAnswer {
+    pub fn read(is_success: bool, text: &[u8]) -> Result<Self, AnswerFault> {
+        if !is_success {
+            let Error { error } = serde_json::from_slice(text).map_err(|_| AnswerFault::Form)?;
+            let plain = |c: &char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.');
+            return Err(AnswerFault::Refused(error.chars().filter(plain).take(MAX_WORD).collect()));
+        }
+        let given: Given = serde_json::from_slice(text).map_err(|_| AnswerFault::Form)?;
+        let access: SecretString = given.access_token.into();
+        let refresh = given.refresh_token.map(SecretString::from);
+        if !given.token_type.eq_ignore_ascii_case("bearer") {
+            return Err(AnswerFault::Kind);
+        }
+        let fits = |token: &SecretString| {
+            let text = token.expose_secret();
+            let visible = text.bytes().all(|b| matches!(b, b'!'..=b'~'));
+            !text.is_empty() && text.len() <= MAX_TOKEN && visible
+        };
+        if !fits(&access) {
+            return Err(AnswerFault::Form);
+        }
+        Ok(Self {
+            access,
+            refresh: refresh.filter(|token| !token.expose_secret().is_empty()),
+            expires_in: given.expires_in.and_then(|seconds| seconds.as_u64()),
+            scope: given.scope,
+        })
+    }
+}
+
+/// Without the tokens.
+impl std::fmt::Debug for TokenAnswer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "TokenAnswer(expires_in: {:?}, scope: {:?})", self.expires_in, self.scope)
+    }
+}
+
+/// Scopes, each once, in their order.
+pub fn scopes_of(text: &str) -> Vec<&str> {
+    let mut scopes: Vec<&str> = Vec::new();
+    for scope in text.split_ascii_whitespace() {
+        if !scopes.contains(&scope) {
+            scopes.push(scope);
+        }
+    }
+    scopes
+}
+
+/// Those of both.
+pub fn union(one: &str, other: &str) -> String {
+    scopes_of(&format!("{one} {other}")).join(" ")
+}

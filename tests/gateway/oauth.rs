@@ -1,0 +1,204 @@
+//! The gateway as an OAuth client of the servers behind it.
+
+mod consent;
+mod own;
+
+use std::{collections::HashMap, net::SocketAddr, sync::Arc};
+
+use parking_lot::Mutex;
+use serde_json::{Value, json};
+
+use crate::process_support::{Answer, Seen, Upstream, tool};
+
+/// An authorization server that gives tokens, and the server that takes them.
+struct Pair {
+    auth: Upstream,
+    up: Upstream,
+    rules: Arc<Mutex<Rules>>,
+}
+
+/// How the two behave.
+#[derive(Default)]
+struct Rules {
+    given: usize,
+    /// Tokens that are good.
+    good: Vec<String>,
+    /// What a token needs, where the server has said so.
+    scope: Option<String>,
+    /// Instead of a token.
+    refuses: Option<(u16, Value)>,
+    issuer: Option<String>,
+    resource: Option<String>,
+    /// No token is good at the server.
+    takes_none: bool,
+    expires_in: Option<u64>,
+    methods: Option<Value>,
+    /// Only calls need a token.
+    open_lists: bool,
+    no_pkce: bool,
+    /// Answers name the issuer.
+    names_issuer: bool,
+    registered: usize,
+    /// Codes, and what they are good for: the challenge, and the scope.
+    codes: HashMap<String, (String, String)>,
+    /// Refresh tokens that are good, and how often one was brought that was not.
+    refresh: Vec<String>,
+    stale: usize,
+}
+
+impl Pair {
+    fn start() -> Self {
+        let rules = Arc::new(Mutex::new(Rules::default()));
+        let none = SocketAddr::from(([127, 0, 0, 1], 0));
+        let auth = Upstream::at(none, &[]);
+        let (base, own) = (base(&auth), rules.clone());
+        let issuer = base.clone();
+        auth.on(move |seen| Some(authorize(seen, &issuer, &own)));
+        let up = Upstream::start(&[tool("echo")]);
+        let (address, own) = (self::base(&up), rules.clone());
+        up.on(move |seen| serve(seen, &address, &base, &own));
+        Self { auth, up, rules }
+    }
+
+    fn requests_for_tokens(&self) -> Vec<Seen> {
+        let all = self.auth.requests("");
+        all.into_iter().filter(|seen| seen.path == "/token").collect()
+    }
+
+    fn revoke(&self) {
+        self.rules.lock().good.clear();
+    }
+}
+
+fn base(upstream: &Upstream) -> String {
+    format!("http://{}", upstream.address())
+}
+
+fn form(seen: &Seen) -> HashMap<String, String> {
+    url::form_urlencoded::parse(seen.body.as_bytes()).into_owned().collect()
+}
+
+fn authorize(seen: &Seen, base: &str, rules: &Mutex<Rules>) -> Answer {
+    let mut rules = rules.lock();
+    let (path, query) = seen.path.split_once('?').unwrap_or((&seen.path, ""));
+    match path {
+        "/register" => {
+            rules.registered += 1;
+            let client = json!({ "client_id": "registered", "client_secret": "planted-client" });
+            Answer::json(201, &client)
+        }
+        "/authorize" => {
+            let asked: HashMap<_, _> =
+                url::form_urlencoded::parse(query.as_bytes()).into_owned().collect();
+            let code = format!("planted-code-{}", rules.codes.len());
+            let scope = asked.get("scope").cloned().unwrap_or_default();
+            rules.codes.insert(code.clone(), (asked["code_challenge"].clone(), scope));
+            let mut back =
+                format!("{}?code={code}&state={}", asked["redirect_uri"], asked["state"]);
+            if rules.names_issuer {
+                back += &format!("&iss={base}");
+            }
+            // And closes: the tests' browser reads to the end.
+            let head =
+                format!("HTTP/1.1 302 Found\r\nLocation: {back}\r\nContent-Length: 0\r\n\r\n");
+            Answer::Raw(head.into_bytes())
+        }
+        "/.well-known/oauth-authorization-server" => {
+            let methods = rules.methods.clone().unwrap_or(json!(["client_secret_basic"]));
+            Answer::json(
+                200,
+                &json!({
+                    "issuer": rules.issuer.as_deref().unwrap_or(base),
+                    "token_endpoint": format!("{base}/token"),
+                    "authorization_endpoint": format!("{base}/authorize"),
+                    "registration_endpoint": format!("{base}/register"),
+                    "code_challenge_methods_supported":
+                        if rules.no_pkce { json!(["plain"]) } else { json!(["S256"]) },
+                    "authorization_response_iss_parameter_supported": rules.names_issuer,
+                    "token_endpoint_auth_methods_supported": methods,
+                }),
+            )
+        }
+        "/token" => {
+            if let Some((status, body)) = &rules.refuses {
+                return Answer::json(*status, body);
+            }
+            let asked = form(seen);
+            if let Err(word) = redeem(&asked, &mut rules) {
+                return Answer::json(400, &json!({ "error": word }));
+            }
+            rules.given += 1;
+            let token = format!("planted-token-{}", rules.given);
+            rules.good.push(token.clone());
+            if rules.scope.as_deref() == form(seen).get("scope").map(String::as_str) {
+                rules.scope = None;
+            }
+            let mut given = json!({ "access_token": token, "token_type": "Bearer" });
+            if asked["grant_type"] != "client_credentials" {
+                let refresh = format!("planted-refresh-{}", rules.given);
+                rules.refresh.push(refresh.clone());
+                given["refresh_token"] = refresh.into();
+            }
+            given["expires_in"] = rules.expires_in.unwrap_or(3_600).into();
+            Answer::json(200, &given)
+        }
+        _ => Answer::json(404, &json!({})),
+    }
+}
+
+/// Codes and refresh tokens are good once.
+fn redeem(asked: &HashMap<String, String>, rules: &mut Rules) -> Result<(), &'static str> {
+    match &*asked["grant_type"] {
+        "authorization_code" => {
+            let (challenge, scope) = rules.codes.remove(&asked["code"]).ok_or("invalid_grant")?;
+            if s256(&asked["code_verifier"]) != challenge {
+                return Err("invalid_grant");
+            }
+            if rules.scope.as_deref() == Some(&*scope) {
+                rules.scope = None;
+            }
+            Ok(())
+        }
+        "refresh_token" => {
+            let brought = &asked["refresh_token"];
+            let known = rules.refresh.iter().position(|known| known == brought);
+            let Some(known) = known else {
+                rules.stale += 1;
+                return Err("invalid_grant");
+            };
+            rules.refresh.remove(known);
+            Ok(())
+        }
+        _ => Ok(()),
+    }
+}
+
+fn s256(verifier: &str) -> String {
+    use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
+    use sha2::{Digest, Sha256};
+    URL_SAFE_NO_PAD.encode(Sha256::digest(verifier))
+}
+
+fn serve(seen: &Seen, own: &str, issuer: &str, rules: &Mutex<Rules>) -> Option<Answer> {
+    let rules = rules.lock();
+    if seen.path == "/.well-known/oauth-protected-resource/mcp" {
+        let resource = rules.resource.clone().unwrap_or(format!("{own}/mcp"));
+        let document = json!({ "resource": resource, "authorization_servers": [issuer] });
+        return Some(Answer::json(200, &document));
+    }
+    let sent = seen.header("authorization").and_then(|value| value.strip_prefix("Bearer "));
+    let is_good = sent.is_some_and(|token| rules.good.iter().any(|good| good == token));
+    let is_open = rules.open_lists && seen.method != "tools/call" && !seen.method.is_empty();
+    if !is_open && (!is_good || rules.takes_none) {
+        let place = format!("{own}/.well-known/oauth-protected-resource/mcp");
+        let challenge = format!("Bearer resource_metadata=\"{place}\"");
+        let answer = Answer::json(401, &json!({ "error": "planted-words" }));
+        return Some(answer.with_header("WWW-Authenticate", &challenge));
+    }
+    if let Some(scope) = rules.scope.as_ref().filter(|_| seen.method == "tools/call") {
+        let challenge = format!("Bearer error=\"insufficient_scope\", scope=\"{scope}\"");
+        let answer = Answer::json(403, &json!({}));
+        return Some(answer.with_header("WWW-Authenticate", &challenge));
+    }
+    None
+}
