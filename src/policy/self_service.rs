@@ -225,6 +225,19 @@ impl SelfService {
         }
     }
 
+    /// Whether what was registered at this host is still one that may be, whoever did: a host that
+    /// is taken off the list is not reached any more.
+    pub fn may_reach(&self, host: &str, port: u16) -> bool {
+        let mut lists = self.rules().filter_map(|rule| rule.hosts.as_ref());
+        lists.all(|hosts| hosts.iter().any(|glob| glob.matches(host, port)))
+    }
+
+    /// Whether anybody may share anything.
+    pub fn allows_sharing(&self) -> bool {
+        let mut said = self.rules().filter_map(|rule| rule.share.as_ref()).peekable();
+        said.peek().is_some() && said.all(|share| !share.roles.is_empty())
+    }
+
     /// How many servers an employee may have.
     pub fn max_each(&self) -> u32 {
         self.rules().filter_map(|rule| rule.max_each).min().unwrap_or(MOST)

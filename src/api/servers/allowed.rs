@@ -29,11 +29,11 @@ impl Servers {
         self.service(person)?.may_share(&person.roles).map_err(not_allowed)
     }
 
-    /// Teams whose members' servers the employee sees: none where nobody brings any.
+    /// Teams whose members' servers the employee sees: none where nobody may share any.
     pub(super) fn teams_that_share(&self, person: &Person) -> Vec<Arc<str>> {
         match (self.parts.self_service)(&person.tenant) {
-            Some(_) => person.teams.clone(),
-            None => Vec::new(),
+            Some(service) if service.allows_sharing() => person.teams.clone(),
+            _ => Vec::new(),
         }
     }
 

@@ -42,6 +42,8 @@ pub(super) struct Entry {
     servers: Vec<Server>,
     /// Of the employee.
     teams: Vec<Arc<str>>,
+    /// The number of the policies by which it was loaded.
+    pub policies: u64,
     registry: Registry,
     upstreams: Upstreams,
     /// The last one, and the world of all that it was made for.
@@ -62,7 +64,7 @@ impl Server {
 // === impl Entry ===
 
 impl Entry {
-    pub fn new(servers: Vec<Server>, teams: Vec<Arc<str>>) -> Self {
+    pub fn new(servers: Vec<Server>, teams: Vec<Arc<str>>, policies: u64) -> Self {
         let names = servers.iter().map(|server| server.upstream.name.clone());
         // Whatever everybody's tools are called, these say whose they are.
         let registry = Registry::naming(Names::Always, names);
@@ -70,7 +72,7 @@ impl Entry {
             fill(&registry, &server.upstream.name, server.kept.archive.as_ref());
         }
         let upstreams = servers.iter().map(|server| server.upstream.clone()).collect();
-        Self { servers, teams, registry, upstreams, bound: Mutex::default() }
+        Self { servers, teams, policies, registry, upstreams, bound: Mutex::default() }
     }
 
     /// Learns what is kept of the tools' definitions, and has kept what is new of them: what is

@@ -33,6 +33,7 @@ use crate::{
     credential::Vault,
     error::{Code, Error, Next},
     model::caller::{Caller, EmployeeId, TenantId},
+    policy::SelfService,
     registry::{
         Definition, PinState,
         server::{Archive, Changes, Kept, Marker, Registration, ServerStore},
@@ -201,14 +202,24 @@ impl PersonalServers {
     ) -> Result<Arc<Entry>, StoreFault> {
         let whose = (tenant.clone(), employee.clone());
         let before = *self.0.changes.borrow();
-        let teams = self.teams(tenant, employee);
+        let Some(governed) = self.0.governed.get() else { return Err(StoreFault::Unavailable) };
+        let policies = governed.worlds.look().policies();
+        let service = governed.policies().self_service(tenant);
+        let shares = service.as_ref().is_some_and(SelfService::allows_sharing);
+        let teams = if shares { self.teams(tenant, employee) } else { Vec::new() };
         let (tell, told) = oneshot::channel();
         let then = Box::new(move |kept| _ = tell.send(kept));
         self.0.store.visible_to(whose.0.clone(), whose.1.clone(), teams.clone(), then);
         let kept = told.await.unwrap_or(Err(StoreFault::Unclear))?;
-        let servers: Vec<Server> = kept.into_iter().filter_map(|kept| self.server(kept)).collect();
-        let entry = Arc::new(Entry::new(servers, teams));
-        if let (Some(governed), Some(pins)) = (self.0.governed.get(), self.0.pins.get()) {
+        let allowed = kept.into_iter().filter(|kept| {
+            let url = &kept.registration.url;
+            let at = url.host_str().zip(url.port_or_known_default());
+            let service = service.as_ref().zip(at);
+            service.is_some_and(|(service, (host, port))| service.may_reach(host, port))
+        });
+        let servers: Vec<Server> = allowed.filter_map(|kept| self.server(kept)).collect();
+        let entry = Arc::new(Entry::new(servers, teams, policies));
+        if let Some(pins) = self.0.pins.get() {
             entry.settle(governed, pins, tenant).await;
         }
         // What changed while the store answered may not be in the answer.
@@ -267,7 +278,9 @@ impl Personal for PersonalServers {
             return Own::Nothing;
         }
         let whose = (caller.tenant.clone(), employee.clone());
-        if let Some(entry) = self.0.entries.get(&whose) {
+        // What policy says of hosts and of sharing is looked at when servers are loaded.
+        let known = self.0.entries.get(&whose);
+        if let Some(entry) = known.filter(|entry| entry.policies == base.policies()) {
             return match self.bound(&entry, caller, base) {
                 Some(world) => Own::There(world),
                 None => Own::Nothing,
