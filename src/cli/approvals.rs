@@ -9,8 +9,8 @@ use serde::Deserialize;
 use serde_json::{json, value::RawValue};
 
 use super::{
-    remote::DataAddress,
-    tell::{CommandError, Ending},
+    remote::Asked,
+    tell::{CommandError, Ending, Form, columns},
 };
 use crate::{clock::Clock, fault::escape};
 
@@ -91,22 +91,6 @@ struct Decide {
     comment: Option<String>,
     #[command(flatten)]
     asked: Asked,
-}
-
-/// Whom to ask, and how to tell.
-#[derive(Debug, clap::Args)]
-struct Asked {
-    /// How to tell: for people, or the gateway's own answer
-    #[arg(long, value_enum, default_value_t = Form::Human)]
-    format: Form,
-    #[command(flatten)]
-    at: DataAddress,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum Form {
-    Human,
-    Json,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -267,15 +251,7 @@ fn table(requests: &[Request], now: Timestamp, out: &mut dyn Write) -> Result<()
             yours.to_owned(),
         ]
     }));
-    let width = |column: usize| {
-        rows.iter().map(|row| row[column].chars().count()).max().unwrap_or_default()
-    };
-    let widths: [usize; 7] = std::array::from_fn(width);
-    for row in &rows {
-        let cells = row.iter().zip(widths).map(|(cell, width)| format!("{cell:<width$}"));
-        writeln!(out, "{}", cells.collect::<Vec<_>>().join("  ").trim_end())?;
-    }
-    Ok(())
+    Ok(columns(&rows, out)?)
 }
 
 fn page(request: &Request, now: Timestamp, out: &mut dyn Write) -> Result<(), CommandError> {

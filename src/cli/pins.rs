@@ -5,13 +5,13 @@ mod tell;
 
 use std::io::Write;
 
-use clap::{Subcommand, ValueEnum};
+use clap::Subcommand;
 use serde_json::{Value, json};
 use url::form_urlencoded;
 
 use super::{
     remote::{AdminAddress, Gateway},
-    tell::{CommandError, Ending},
+    tell::{CommandError, Ending, Form},
 };
 use crate::{fault::escape, registry::store::Scope};
 
@@ -104,12 +104,6 @@ struct Asked {
     format: Form,
     #[command(flatten)]
     at: AdminAddress,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum Form {
-    Human,
-    Json,
 }
 
 pub fn run(pins: &Pins, out: &mut dyn Write) -> Result<Ending, CommandError> {

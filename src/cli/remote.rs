@@ -3,7 +3,7 @@
 //! Keys and tokens come from the environment and are never a flag, which every process of the
 //! machine could read. What an answer means is the verbs' business.
 
-use std::time::Duration;
+use std::{io::Write, time::Duration};
 
 use bytes::Bytes;
 use http::{HeaderName, HeaderValue, Method, Request, header};
@@ -11,7 +11,7 @@ use tokio::time::timeout;
 use tower::Service;
 use url::Url;
 
-use super::tell::CommandError;
+use super::tell::{CommandError, Form};
 use crate::{
     body::{self, Body},
     config,
@@ -25,6 +25,16 @@ use crate::{
 
 /// The most that an answer may hold.
 const MAX_ANSWER: usize = 64 << 20;
+
+/// Whom an employee asks, and how it is told.
+#[derive(Debug, clap::Args)]
+pub struct Asked {
+    /// How to tell: for people, or the gateway's own answer
+    #[arg(long, value_enum, default_value_t = Form::Human)]
+    pub format: Form,
+    #[command(flatten)]
+    pub at: DataAddress,
+}
 
 /// Where the gateway is that employees call.
 #[derive(Debug, Clone, clap::Args)]
@@ -94,6 +104,25 @@ impl AdminAddress {
         let bearer = secret("HANGU_ADMIN_TOKEN", &format!("Bearer {token}"))?;
         let headers = vec![(header::AUTHORIZATION, bearer)];
         Gateway::new(&self.url, headers, &self.patience, "HANGU_ADMIN_URL")
+    }
+}
+
+impl Asked {
+    /// Tells a gateway's answer.
+    pub fn tell<T: serde::de::DeserializeOwned>(
+        &self,
+        answer: &[u8],
+        out: &mut dyn Write,
+        human: impl FnOnce(T, &mut dyn Write) -> Result<(), CommandError>,
+    ) -> Result<(), CommandError> {
+        if self.format == Form::Json {
+            out.write_all(answer)?;
+            return Ok(writeln!(out)?);
+        }
+        let told = serde_json::from_slice(answer).map_err(|error| {
+            CommandError::Environment(format!("the gateway's answer cannot be read: {error}"))
+        })?;
+        human(told, out)
     }
 }
 

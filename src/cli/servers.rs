@@ -19,7 +19,7 @@ use serde_json::{Map, Value, json};
 
 use self::tell::{Imported, Listed, Server};
 use super::{
-    remote::DataAddress,
+    remote::Asked,
     tell::{CommandError, Ending},
 };
 use crate::{
@@ -175,22 +175,6 @@ enum AuthKind {
     Headers,
 }
 
-/// Whom to ask, and how to tell.
-#[derive(Debug, clap::Args)]
-struct Asked {
-    /// How to tell: for people, or the gateway's own answer
-    #[arg(long, value_enum, default_value_t = Form::Human)]
-    format: Form,
-    #[command(flatten)]
-    at: DataAddress,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum Form {
-    Human,
-    Json,
-}
-
 /// Does it, and writes what the gateway says.
 pub fn run(args: &Servers, out: &mut dyn Write) -> Result<Ending, CommandError> {
     match &args.command {
@@ -242,24 +226,6 @@ fn said(out: &mut dyn Write, what: &str, key: &str) -> Result<(), CommandError> 
 impl One {
     fn path(&self, below: &str) -> String {
         format!("/v1/servers/{}{below}", self.key)
-    }
-}
-
-impl Asked {
-    fn tell<T: serde::de::DeserializeOwned>(
-        &self,
-        answer: &[u8],
-        out: &mut dyn Write,
-        human: impl FnOnce(T, &mut dyn Write) -> Result<(), CommandError>,
-    ) -> Result<(), CommandError> {
-        if self.format == Form::Json {
-            out.write_all(answer)?;
-            return Ok(writeln!(out)?);
-        }
-        let told = serde_json::from_slice(answer).map_err(|error| {
-            CommandError::Environment(format!("the gateway's answer cannot be read: {error}"))
-        })?;
-        human(told, out)
     }
 }
 

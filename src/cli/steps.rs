@@ -10,12 +10,12 @@ use std::{
 };
 
 use bytes::Bytes;
-use clap::{Subcommand, ValueEnum};
+use clap::Subcommand;
 use serde::Deserialize;
 
 use super::{
     remote::DataAddress,
-    tell::{CommandError, Ending},
+    tell::{CommandError, Ending, Form},
 };
 use crate::{
     fault::escape,
@@ -93,12 +93,6 @@ struct Run {
     format: Form,
     #[command(flatten)]
     at: DataAddress,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum Form {
-    Human,
-    Json,
 }
 
 /// Does it, and writes what the gateway says.

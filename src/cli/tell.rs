@@ -5,6 +5,8 @@ use std::{
     process::ExitCode,
 };
 
+use clap::ValueEnum;
+
 use crate::{
     config,
     fault::{Format, Report},
@@ -82,6 +84,26 @@ pub fn parse_format(text: &str) -> Result<Format, String> {
         "json" => Ok(Format::Json),
         _ => Err("known are `human`, `plain` and `json`".to_owned()),
     }
+}
+
+/// How what a gateway answers is told: for people, or as it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Form {
+    Human,
+    Json,
+}
+
+/// Rows one below the other, each column as wide as its widest cell.
+pub fn columns<const N: usize>(rows: &[[String; N]], out: &mut dyn Write) -> io::Result<()> {
+    let width = |column: usize| {
+        rows.iter().map(|row| row[column].chars().count()).max().unwrap_or_default()
+    };
+    let widths: [usize; N] = std::array::from_fn(width);
+    for row in rows {
+        let cells = row.iter().zip(widths).map(|(cell, width)| format!("{cell:<width$}"));
+        writeln!(out, "{}", cells.collect::<Vec<_>>().join("  ").trim_end())?;
+    }
+    Ok(())
 }
 
 /// Whether somebody has said that he wants none (<https://no-color.org>).

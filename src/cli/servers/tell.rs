@@ -5,7 +5,7 @@ use std::io::Write;
 use serde::Deserialize;
 
 use crate::{
-    cli::tell::{CommandError, count},
+    cli::tell::{CommandError, columns, count},
     fault::escape,
 };
 
@@ -130,15 +130,7 @@ pub(super) fn table(servers: &[Server], out: &mut dyn Write) -> Result<(), Comma
             server.wants().to_owned(),
         ]
     }));
-    let width = |column: usize| {
-        rows.iter().map(|row| row[column].chars().count()).max().unwrap_or_default()
-    };
-    let widths: [usize; 7] = std::array::from_fn(width);
-    for row in &rows {
-        let cells = row.iter().zip(widths).map(|(cell, width)| format!("{cell:<width$}"));
-        writeln!(out, "{}", cells.collect::<Vec<_>>().join("  ").trim_end())?;
-    }
-    Ok(())
+    Ok(columns(&rows, out)?)
 }
 
 pub(super) fn page(server: &Server, out: &mut dyn Write) -> Result<(), CommandError> {

@@ -7,10 +7,10 @@ use super::{
     AuthKind, Options, Secrets,
     fault::{InputFault, InputFaults, below, shown},
     options::read_header_name,
-    read::{LIMITS, MAX_HEADER_BYTES, check_headers, given, is_object, known_members, text},
+    read::{MAX_HEADER_BYTES, check_headers, given, is_object, known_members, parsed, text},
 };
 use crate::{
-    json::{Doc, Kind, Value},
+    json::{Kind, Value},
     model::header,
 };
 
@@ -20,13 +20,7 @@ use crate::{
 /// All that is wrong with it.
 pub fn read_secrets(body: Bytes) -> Result<Option<Secrets>, Vec<InputFault>> {
     let mut faults = InputFaults::default();
-    let doc = match Doc::parse(body, &LIMITS) {
-        Ok(doc) => doc,
-        Err(fault) => {
-            faults.add("", format!("the body is not JSON: {fault}"));
-            return faults.or(None);
-        }
-    };
+    let Some(doc) = parsed(body, &mut faults) else { return faults.or(None) };
     let secrets = read_auth(doc.root(), "", &mut faults);
     check_headers(&Options::default(), secrets.as_ref(), "/headers", &mut faults);
     faults.or(Some(secrets))

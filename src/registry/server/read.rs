@@ -79,6 +79,17 @@ impl OptionLimits {
     pub const NONE: OptionLimits = OptionLimits { timeout: Duration::MAX, max_time: Duration::MAX };
 }
 
+/// A body as JSON.
+pub(super) fn parsed(body: Bytes, faults: &mut InputFaults) -> Option<Doc> {
+    match Doc::parse(body, &LIMITS) {
+        Ok(doc) => Some(doc),
+        Err(fault) => {
+            faults.add("", format!("the body is not JSON: {fault}"));
+            None
+        }
+    }
+}
+
 /// Reads what was posted.
 ///
 /// # Errors
@@ -89,13 +100,7 @@ pub fn read_server(
     limits: &OptionLimits,
 ) -> Result<NewServer, Vec<InputFault>> {
     let mut faults = InputFaults::default();
-    let doc = match Doc::parse(body, &LIMITS) {
-        Ok(doc) => doc,
-        Err(fault) => {
-            faults.add("", format!("the body is not JSON: {fault}"));
-            return faults.or(None);
-        }
-    };
+    let Some(doc) = parsed(body, &mut faults) else { return faults.or(None) };
     let root = doc.root();
     if !is_object(root, "", &mut faults) {
         return faults.or(None);
