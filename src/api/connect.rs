@@ -12,13 +12,13 @@ use crate::{
     model::caller::Caller,
 };
 
-/// Where the caller's employee connects to the server of this name or key, if he can.
+/// Where the caller's employee connects to the operator's server of this name or key, if he can.
 pub type Invite = Arc<dyn Fn(&str, &Caller) -> Option<String> + Send + Sync>;
 
 /// Tells an employee where to connect.
-pub(super) fn connect(invite: &Invite, id: &str, caller: &Caller) -> Result<Response<Body>, Error> {
-    let url = invite(id, caller).ok_or_else(|| {
-        let message = format!("nobody connects to {}: it is no server with `oauth`", shown(id));
+pub(super) fn connect(url: Option<String>, id: &str) -> Result<Response<Body>, Error> {
+    let url = url.ok_or_else(|| {
+        let message = format!("nobody connects to {}: it is no server that you see with `oauth`, or the gateway has no `public_url`", shown(id));
         Error::new(Code::NotFound, message)
     })?;
     Ok(answer(json!({ "connectUrl": url }).to_string().into_bytes()))

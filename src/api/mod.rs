@@ -237,8 +237,12 @@ impl Resources {
             Target::Tools => tools::tools(&self.tools, request, calls).await,
             Target::Connect => {
                 // Only for a person who is known by now.
-                self.person(&request.caller, "a person grants what is his")?;
-                connect::connect(&self.invite, place.id, &request.caller)
+                let person = self.person(&request.caller, "a person grants what is his")?;
+                let url = match (self.invite)(place.id, &request.caller) {
+                    Some(url) => Some(url),
+                    None => self.servers.connect(place.id, person, request).await?,
+                };
+                connect::connect(url, place.id)
             }
         }
     }

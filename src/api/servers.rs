@@ -41,7 +41,7 @@ use crate::{
     policy::{ItemIndex, SelfService},
     registry::{
         Tool,
-        server::{Archive, Kept, Registration, ServerStore},
+        server::{Archive, AuthKind, Kept, Registration, ServerStore},
     },
     stack::{
         stage::{BoxFuture, Own, Personal, Worlds},
@@ -57,6 +57,10 @@ pub trait Reach: Send + Sync {
     /// Initializes and lists everything that the server declares, with the caller's own
     /// credential. That the server failed is in the archive; an error is the gateway's own.
     fn ask(&self, caller: Arc<Caller>, registration: Registration) -> BoxFuture<Archive>;
+
+    /// Where the caller grants a token for a server that is opened by OAuth; nothing where nobody
+    /// can.
+    fn connect(&self, caller: &Caller, registration: &Registration) -> Option<String>;
 
     /// What an employee of a tenant has, or shares, has changed.
     fn changed(&self, tenant: &TenantId, owner: &EmployeeId);
@@ -126,6 +130,21 @@ impl ServersApi {
         Self(Arc::new(Servers { parts, busy: Busy::default() }))
     }
 
+    /// Where the caller connects to a server that he sees under this key; nothing where there is
+    /// none to be connected to.
+    pub(super) async fn connect(
+        &self,
+        id: &str,
+        person: Person,
+        request: &ApiRequest,
+    ) -> Result<Option<String>, Error> {
+        let asked = Asked::of(id, person, request);
+        let kept = self.0.find(&asked).await?;
+        let kept = kept.filter(|kept| kept.registration.auth == AuthKind::Oauth);
+        let reach = &self.0.parts.reach;
+        Ok(kept.and_then(|kept| reach.connect(&asked.caller, &kept.registration)))
+    }
+
     pub(super) async fn answer(
         &self,
         target: Target,
@@ -133,14 +152,7 @@ impl ServersApi {
         person: Person,
         request: &ApiRequest,
     ) -> Result<Response<Body>, Error> {
-        let asked = Asked {
-            person,
-            caller: request.caller.clone(),
-            exchange: request.exchange.clone(),
-            headers: request.parts.headers.clone(),
-            body: request.body.clone(),
-            id: id.into(),
-        };
+        let asked = Asked::of(id, person, request);
         input::query(request.parts.uri.query(), [])?;
         let servers = self.0.clone();
         let change = match target {
@@ -215,11 +227,18 @@ impl Servers {
         self.tell_whole(asked, &kept).await
     }
 
+    fn told<'a>(&self, asked: &Asked, kept: &'a Kept, has_credential: bool) -> Told<'a> {
+        let registration = &kept.registration;
+        let connects = registration.auth == AuthKind::Oauth && !has_credential;
+        let url = connects.then(|| self.parts.reach.connect(&asked.caller, registration));
+        Told::of(kept, &asked.person.employee, has_credential).with_connect_url(url.flatten())
+    }
+
     /// The server with its tools.
     async fn tell_whole(&self, asked: &Asked, kept: &Kept) -> Result<Response<Body>, Error> {
         let has_credential = self.has_credential(asked, kept).await?;
         let standings = self.standings(asked, &kept.registration.server_key).await?;
-        let told = Told::of(kept, &asked.person.employee, has_credential);
+        let told = self.told(asked, kept, has_credential);
         let told = told.with_tools(kept, &standings);
         Ok(tagged(told::written(&told)?, kept))
     }
@@ -232,7 +251,7 @@ impl Servers {
         status: StatusCode,
     ) -> Result<Response<Body>, Error> {
         let has_credential = self.has_credential(asked, kept).await?;
-        let told = Told::of(kept, &asked.person.employee, has_credential);
+        let told = self.told(asked, kept, has_credential);
         let mut response = tagged(told::written(&told)?, kept);
         *response.status_mut() = status;
         Ok(response)
@@ -298,6 +317,17 @@ impl Servers {
 // === impl Asked ===
 
 impl Asked {
+    fn of(id: &str, person: Person, request: &ApiRequest) -> Self {
+        Self {
+            person,
+            caller: request.caller.clone(),
+            exchange: request.exchange.clone(),
+            headers: request.parts.headers.clone(),
+            body: request.body.clone(),
+            id: id.into(),
+        }
+    }
+
     fn place(&self, server_key: &Arc<str>) -> Place {
         (self.person.tenant.clone(), self.person.employee.clone(), server_key.clone())
     }

@@ -190,6 +190,10 @@ fn servers(worlds: Arc<Worlds>) -> ServersApi {
             Box::pin(std::future::pending())
         }
 
+        fn connect(&self, _: &Caller, _: &Registration) -> Option<String> {
+            None
+        }
+
         fn changed(&self, _: &TenantId, _: &EmployeeId) {}
     }
 

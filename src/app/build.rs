@@ -105,6 +105,7 @@ pub(super) fn app(
         transport.clone(),
         egress.clone(),
         channels.clone(),
+        oauth.clone(),
         personal::limits(&config.servers),
     );
     let (own, asker) = PersonalServers::new(servers, maker, &config.servers, clock.clone());

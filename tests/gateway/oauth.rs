@@ -1,6 +1,6 @@
 //! The gateway as an OAuth client of the servers behind it.
 
-mod consent;
+pub mod consent;
 mod own;
 
 use std::{collections::HashMap, net::SocketAddr, sync::Arc};
@@ -11,15 +11,15 @@ use serde_json::{Value, json};
 use crate::process_support::{Answer, Seen, Upstream, tool};
 
 /// An authorization server that gives tokens, and the server that takes them.
-struct Pair {
-    auth: Upstream,
-    up: Upstream,
-    rules: Arc<Mutex<Rules>>,
+pub struct Pair {
+    pub auth: Upstream,
+    pub up: Upstream,
+    pub rules: Arc<Mutex<Rules>>,
 }
 
 /// How the two behave.
 #[derive(Default)]
-struct Rules {
+pub struct Rules {
     given: usize,
     /// Tokens that are good.
     good: Vec<String>,
@@ -34,20 +34,20 @@ struct Rules {
     expires_in: Option<u64>,
     methods: Option<Value>,
     /// Only calls need a token.
-    open_lists: bool,
+    pub open_lists: bool,
     no_pkce: bool,
     /// Answers name the issuer.
     names_issuer: bool,
-    registered: usize,
+    pub registered: usize,
     /// Codes, and what they are good for: the challenge, and the scope.
     codes: HashMap<String, (String, String)>,
     /// Refresh tokens that are good, and how often one was brought that was not.
-    refresh: Vec<String>,
+    pub refresh: Vec<String>,
     stale: usize,
 }
 
 impl Pair {
-    fn start() -> Self {
+    pub fn start() -> Self {
         let rules = Arc::new(Mutex::new(Rules::default()));
         let none = SocketAddr::from(([127, 0, 0, 1], 0));
         let auth = Upstream::at(none, &[]);
@@ -60,12 +60,12 @@ impl Pair {
         Self { auth, up, rules }
     }
 
-    fn requests_for_tokens(&self) -> Vec<Seen> {
+    pub fn requests_for_tokens(&self) -> Vec<Seen> {
         let all = self.auth.requests("");
         all.into_iter().filter(|seen| seen.path == "/token").collect()
     }
 
-    fn revoke(&self) {
+    pub fn revoke(&self) {
         self.rules.lock().good.clear();
     }
 }
@@ -74,7 +74,7 @@ fn base(upstream: &Upstream) -> String {
     format!("http://{}", upstream.address())
 }
 
-fn form(seen: &Seen) -> HashMap<String, String> {
+pub fn form(seen: &Seen) -> HashMap<String, String> {
     url::form_urlencoded::parse(seen.body.as_bytes()).into_owned().collect()
 }
 

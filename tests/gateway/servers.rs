@@ -3,6 +3,7 @@
 
 mod command;
 mod durable;
+mod oauth;
 
 use std::{sync::Arc, thread, time::Duration};
 

@@ -5,8 +5,6 @@
 //! opens nothing, is shown to nobody, and goes with the next attempt or with
 //! `DELETE /v1/servers/{serverKey}/credential`.
 
-use std::sync::Arc;
-
 use http::{Response, StatusCode, header};
 use secrecy::SecretString;
 
@@ -17,7 +15,7 @@ use super::{
 use crate::{
     api::{Person, input},
     body::Body,
-    credential::Credential,
+    credential::{Credential, CredentialKind, Whose, oauth::OwnSettings},
     error::{Code, Error},
     mcp::Family,
     registry::server::{
@@ -71,7 +69,7 @@ impl Servers {
         let key = registration.server_key.clone();
         asked.note("register", Some(&key));
         let most = self.may_bring(&asked.person, &registration.url)?;
-        let credential = secrets.map(to_credential).transpose()?;
+        let given = self.to_give(asked, &registration, secrets)?;
         let place = asked.place(&key);
         let _claim = self.busy.claim(place.clone())?;
         let before = self.own(&place).await?;
@@ -87,11 +85,12 @@ impl Servers {
         }
         let seen = registration.revision;
         asked.is_about(seen)?;
-        let given = self.give(asked, &key, credential).await?;
+        let whose = given.as_ref().map(|(whose, _)| whose.clone());
+        let given = self.give(given).await?;
         let (registration, listed) = match self.settle(asked, registration, most, &given).await {
             Ok(settled) => settled,
             Err(error) => {
-                self.take_back(asked, &place, seen, given).await;
+                self.take_back(&place, whose, seen, given).await;
                 return Err(error);
             }
         };
@@ -101,10 +100,7 @@ impl Servers {
         };
         self.changed(&asked.person);
         kept?;
-        if registration.auth == AuthKind::None {
-            let gone = self.parts.vault.delete(asked.person.whose(&key)).await;
-            gone.map_err(keep::vault_failed)?;
-        }
+        self.clear(asked, &registration).await?;
         let (is_new, needs_credential) = (before.is_none(), listed.is_none());
         let archive = listed.or(before.and_then(|before| before.archive));
         Ok(Brought { kept: Kept { registration, archive }, is_new, needs_credential })
@@ -117,15 +113,66 @@ impl Servers {
         if count >= u64::from(most) { Err(keep::full(most)) } else { Ok(()) }
     }
 
-    /// Seals a credential, if one is given.
-    pub(super) async fn give(
+    /// What is to be sealed, and where: the credential, or what opens the way to one.
+    fn to_give(
         &self,
         asked: &Asked,
-        key: &Arc<str>,
-        credential: Option<Credential>,
-    ) -> Result<Before, Error> {
-        let Some(credential) = credential else { return Ok(Before::Untouched) };
-        let whose = asked.person.whose(key);
+        registration: &Registration,
+        secrets: Option<Secrets>,
+    ) -> Result<Option<(Whose, Credential)>, Error> {
+        if registration.auth == AuthKind::Oauth
+            && self.parts.reach.connect(&asked.caller, registration).is_none()
+        {
+            let message = "nobody can connect to a server that is opened by OAuth: the gateway has \
+                           no `public_url`, which an operator has to name in its configuration";
+            return Err(Error::new(Code::InvalidArgs, message).with_pointer("/auth/type"));
+        }
+        let key = &registration.server_key;
+        Ok(match secrets {
+            None => None,
+            Some(Secrets::Oauth { client_id, client_secret, scopes }) => {
+                let Person { tenant, employee, .. } = asked.person.clone();
+                let settings = OwnSettings::new(client_id, client_secret, &scopes);
+                let sealed = settings.to_credential().ok_or_else(|| {
+                    Error::new(Code::Internal, "what was said of OAuth cannot be written")
+                })?;
+                Some((OwnSettings::place(tenant, employee, key), sealed))
+            }
+            Some(secrets) => Some((asked.person.whose(key), to_credential(secrets)?)),
+        })
+    }
+
+    /// Takes away what does not open the server any more.
+    async fn clear(&self, asked: &Asked, registration: &Registration) -> Result<(), Error> {
+        let vault = &self.parts.vault;
+        let whose = asked.person.whose(&registration.server_key);
+        let is_stale = match registration.auth {
+            AuthKind::None => true,
+            AuthKind::Oauth => {
+                let held = vault.held(&whose).await.map_err(keep::vault_failed)?;
+                held.is_some_and(|held| held.kind != CredentialKind::OAuth)
+            }
+            AuthKind::Bearer | AuthKind::Basic | AuthKind::Headers => false,
+        };
+        if is_stale {
+            vault.delete(whose).await.map_err(keep::vault_failed)?;
+        }
+        if registration.auth != AuthKind::Oauth {
+            self.clear_settings(asked, &registration.server_key).await?;
+        }
+        Ok(())
+    }
+
+    /// Forgets the client that the owner has named.
+    pub(super) async fn clear_settings(&self, asked: &Asked, key: &str) -> Result<(), Error> {
+        let Person { tenant, employee, .. } = asked.person.clone();
+        let gone = self.parts.vault.delete(OwnSettings::place(tenant, employee, key)).await;
+        gone.map(drop).map_err(keep::vault_failed)
+    }
+
+    /// Seals a credential, if one is given.
+    pub(super) async fn give(&self, given: Option<(Whose, Credential)>) -> Result<Before, Error> {
+        let Some((whose, credential)) = given else { return Ok(Before::Untouched) };
         let vault = &self.parts.vault;
         let before = vault.open(&whose).await.map_err(keep::vault_failed)?;
         vault.put(whose, credential).await.map_err(keep::vault_failed)?;
@@ -141,6 +188,10 @@ impl Servers {
         most: u32,
         given: &Before,
     ) -> Result<(Registration, Option<Archive>), Error> {
+        if registration.auth == AuthKind::Oauth {
+            // Granted in a browser, once it is kept.
+            return Ok((self.put(registration, most).await?, None));
+        }
         if registration.auth != AuthKind::None && matches!(given, Before::Untouched) {
             let whose = asked.person.whose(&registration.server_key);
             if self.parts.vault.held(&whose).await.map_err(keep::vault_failed)?.is_none() {
@@ -156,12 +207,15 @@ impl Servers {
 
     /// Undoes what `give` did, unless somebody has registered the server meanwhile: then it is his
     /// credential, too.
-    pub(super) async fn take_back(&self, asked: &Asked, place: &Place, seen: u64, before: Before) {
+    pub(super) async fn take_back(
+        &self,
+        place: &Place,
+        whose: Option<Whose>,
+        seen: u64,
+        before: Before,
+    ) {
         let vault = &self.parts.vault;
-        let whose = asked.person.whose(&place.2);
-        if matches!(before, Before::Untouched) {
-            return;
-        }
+        let Some(whose) = whose else { return };
         let now = self.own(place).await.map(|kept| kept.map_or(0, |it| it.registration.revision));
         if now.is_ok_and(|now| now > seen) {
             return;
@@ -205,7 +259,8 @@ pub(super) fn to_credential(secrets: Secrets) -> Result<Credential, Error> {
             Credential::Headers(headers.into_iter().map(own).collect())
         }
         Secrets::Oauth { .. } => {
-            let message = "a server that is opened by OAuth cannot be registered in this version";
+            let message = "an OAuth token is granted, not set: POST /v1/oauth/connect/{serverKey} says \
+                           where; the server's owner names a client where he registers it";
             return Err(Error::new(Code::InvalidArgs, message).with_pointer("/auth/type"));
         }
     })

@@ -52,6 +52,7 @@ impl Servers {
         let _claim = self.busy.claim(place.clone())?;
         let gone = self.parts.vault.delete(asked.person.whose(&asked.id)).await;
         gone.map_err(keep::vault_failed)?;
+        self.clear_settings(asked, &asked.id).await?;
         let (tenant, owner, key) = place;
         let was = self.ask(|store, then| store.delete(tenant, owner, key, then)).await?;
         self.changed(&asked.person);
@@ -87,13 +88,14 @@ impl Servers {
         asked.note("set_credential", Some(&key));
         let place = asked.place(&key);
         let _claim = self.busy.claim(place.clone())?;
-        let before = self.give(asked, &key, Some(credential)).await?;
+        let whose = asked.person.whose(&key);
+        let before = self.give(Some((whose.clone(), credential))).await?;
         if let Some(Kept { registration, archive }) = own {
             let seen = registration.revision;
             let registration = match self.opened_by(registration, kind).await {
                 Ok(registration) => registration,
                 Err(error) => {
-                    self.take_back(asked, &place, seen, before).await;
+                    self.take_back(&place, Some(whose), seen, before).await;
                     return Err(error);
                 }
             };

@@ -41,6 +41,9 @@ pub(super) struct Told<'a> {
     auth: &'static str,
     /// Whether whoever asks has set one.
     has_credential: bool,
+    /// Where he grants one, if it is granted and not set.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    connect_url: Option<String>,
     dialect: &'static str,
     /// How it turned out to speak: `modern`, `handshake`, `mcp-lite`.
     spoken: Option<&'static str>,
@@ -133,6 +136,7 @@ impl<'a> Told<'a> {
             team: registration.team.as_deref(),
             auth: registration.auth.as_str(),
             has_credential,
+            connect_url: None,
             dialect: registration.dialect_name(),
             spoken: spoken.map(|spoken| spoken.as_str()),
             revision: spoken.and_then(|spoken| spoken.version()).map(Version::as_str),
@@ -150,6 +154,10 @@ impl<'a> Told<'a> {
             edition: registration.revision,
             tools: None,
         }
+    }
+
+    pub fn with_connect_url(self, connect_url: Option<String>) -> Self {
+        Self { connect_url, ..self }
     }
 
     /// Also with what it was last seen to have.

@@ -22,8 +22,8 @@ use crate::{
     credential::{
         Credential, Owner, Vault, Whose,
         oauth::{
-            Asked, Asking, Challenge, Grant, Refused, Token, TokenAnswer, TokenFault, TokenSource,
-            union,
+            Asked, Asking, Challenge, Grant, OwnSettings, Refused, Token, TokenAnswer, TokenFault,
+            TokenSource, union,
         },
         store::Held,
     },
@@ -45,6 +45,8 @@ pub(super) struct Shared {
     pub clients: Clients,
     /// Where employees' browsers reach the gateway; without it nobody can connect.
     pub public_url: Option<String>,
+    /// Grants that are being renewed.
+    pub renewing: DashMap<Whose, Arc<Mutex<()>>>,
 }
 
 /// One server.
@@ -54,9 +56,15 @@ pub(super) struct Consent {
     pub server_key: Arc<str>,
     pub server: Url,
     pub named: Named,
-    pub settings: Settings,
-    /// Grants that are being renewed.
-    pub renewing: DashMap<Whose, Arc<Mutex<()>>>,
+    pub settings: Said,
+}
+
+/// Who says as which client the gateway comes, and what it asks for.
+pub(super) enum Said {
+    /// The operator.
+    Written(Settings),
+    /// The employee who brought the server.
+    Owner(EmployeeId),
 }
 
 /// An invitation to connect: who, to which server, with what.
@@ -68,6 +76,8 @@ pub(super) struct Invitation {
     pub name: String,
     pub server: String,
     pub written: bool,
+    /// Who brought the server, where an employee did.
+    pub owner: Option<String>,
     pub scope: Option<String>,
     pub resource_metadata: Option<String>,
     pub until_ms: u64,
@@ -104,6 +114,22 @@ pub(super) fn granted(
     }
 }
 
+impl Shared {
+    /// What the employee says who brought a server.
+    pub async fn said_by(
+        &self,
+        tenant: &TenantId,
+        owner: &EmployeeId,
+        server_key: &str,
+    ) -> Result<Settings, TokenFault> {
+        let place = OwnSettings::place(tenant.clone(), owner.clone(), server_key);
+        let kept = self.vault.open(&place).await?;
+        let OwnSettings { client, scope } =
+            kept.as_ref().and_then(OwnSettings::of).unwrap_or_default();
+        Ok(Settings { client, scope, ..Settings::default() })
+    }
+}
+
 impl Consent {
     /// Where an employee connects.
     pub fn invite(
@@ -126,6 +152,7 @@ impl Consent {
             name: self.name.clone(),
             server: self.server.to_string(),
             written: self.named == Named::Written,
+            owner: self.owner().map(|owner| owner.as_str().to_owned()),
             scope,
             resource_metadata: challenge.and_then(|it| it.resource_metadata.clone()),
             until_ms: self.shared.clock.now_ms().saturating_add(LIFE_MS),
@@ -157,8 +184,23 @@ impl Consent {
         }
     }
 
+    fn owner(&self) -> Option<&EmployeeId> {
+        match &self.settings {
+            Said::Written(_) => None,
+            Said::Owner(owner) => Some(owner),
+        }
+    }
+
+    async fn settings(&self, tenant: &TenantId) -> Result<Settings, TokenFault> {
+        match &self.settings {
+            Said::Written(settings) => Ok(settings.clone()),
+            Said::Owner(owner) => self.shared.said_by(tenant, owner, &self.server_key).await,
+        }
+    }
+
     fn listing(&self) -> Option<Whose> {
-        let (tenant, employee) = self.settings.listing.as_ref()?;
+        let Said::Written(settings) = &self.settings else { return None };
+        let (tenant, employee) = settings.listing.as_ref()?;
         Some(Whose {
             tenant: tenant.clone(),
             owner: Owner::Employee(employee.clone()),
@@ -193,10 +235,10 @@ impl Consent {
         before: &Held,
         refused: Option<&Refused>,
     ) -> Result<Token, TokenFault> {
-        let place = self.renewing.entry(whose.clone()).or_default().clone();
+        let place = self.shared.renewing.entry(whose.clone()).or_default().clone();
         let _alone = place.lock().await;
         let renewed = self.renew_alone(whose, before, refused).await;
-        self.renewing.remove_if(whose, |_, place| Arc::strong_count(place) <= 2);
+        self.shared.renewing.remove_if(whose, |_, place| Arc::strong_count(place) <= 2);
         renewed
     }
 
@@ -213,7 +255,8 @@ impl Consent {
             return Ok(token(&held, &grant));
         }
         let document = metadata(&self.shared.fetch, &grant.issuer, Named::Elsewhere).await?;
-        let client = self.shared.clients.known(&document, &self.settings).await?;
+        let settings = self.settings(&whose.tenant).await?;
+        let client = self.shared.clients.known(&document, &settings).await?;
         let client = client.filter(|client| client.id == grant.client_id).ok_or_else(gone)?;
         let endpoint =
             Endpoint::of(document, Named::Elsewhere, grant.resource.clone(), String::new())?;

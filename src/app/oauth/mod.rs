@@ -24,6 +24,7 @@ use crate::{
     },
     identity::ticket::Tickets,
     model::{caller::Caller, server_key::server_key},
+    registry::server::Registration,
     stack::stage::UpstreamAuth,
     upstream::{Egress, Transport},
 };
@@ -31,7 +32,7 @@ use crate::{
 pub(super) use self::pages::Pages;
 use self::{
     clients::Clients,
-    consent::{Consent, Shared, Source},
+    consent::{Consent, Said, Shared, Source},
     fetch::{Fetch, Named},
     own::{OwnTokens, State},
 };
@@ -71,6 +72,7 @@ impl Oauth {
             tickets,
             clients,
             public_url,
+            renewing: DashMap::new(),
         };
         Self { fetch, clock, identity, pages: Arc::new(Pages::new(Arc::new(shared))) }
     }
@@ -80,10 +82,29 @@ impl Oauth {
     pub fn invitation(&self, server: &str, caller: &Caller) -> Option<String> {
         let is = |consent: &Consent| consent.name == server || &*consent.server_key == server;
         let consent = self.pages.consents.iter().find(|one| is(one.value()))?.value().clone();
-        let employee = caller.principal.employee.as_ref()?;
-        let key = &consent.server_key;
-        let whose = consent::whose(caller.tenant.as_str(), employee.as_str(), key)?;
-        consent.invite(&whose, None, "")
+        invite(&consent, caller)
+    }
+
+    /// The same, for a server that an employee brought.
+    pub fn invitation_of(&self, registration: &Registration, caller: &Caller) -> Option<String> {
+        invite(&self.brought(registration), caller)
+    }
+
+    /// Where tokens come from for a server that an employee brought: each who sees it grants his.
+    pub fn source_of(&self, registration: &Registration) -> Arc<dyn TokenSource> {
+        Arc::new(Source(Arc::new(self.brought(registration))))
+    }
+
+    fn brought(&self, registration: &Registration) -> Consent {
+        let Registration { owner, server_key, url, name, .. } = registration;
+        Consent {
+            shared: self.pages.shared.clone(),
+            name: name.as_ref().unwrap_or(server_key).to_string(),
+            server_key: server_key.clone(),
+            server: url.clone(),
+            named: Named::Elsewhere,
+            settings: Said::Owner(owner.clone()),
+        }
     }
 
     fn consent(
@@ -98,8 +119,7 @@ impl Oauth {
             server_key: server_key(&server),
             server,
             named: Named::Written,
-            settings: settings.clone(),
-            renewing: DashMap::new(),
+            settings: Said::Written(settings.clone()),
         });
         self.pages.consents.insert(consent.server_key.clone(), consent.clone());
         Some(Arc::new(Source(consent)))
@@ -135,4 +155,11 @@ impl Oauth {
         };
         Some(source.source())
     }
+}
+
+fn invite(consent: &Consent, caller: &Caller) -> Option<String> {
+    let employee = caller.principal.employee.as_ref()?;
+    let key = &consent.server_key;
+    let whose = consent::whose(caller.tenant.as_str(), employee.as_str(), key)?;
+    consent.invite(&whose, None, "")
 }

@@ -19,7 +19,7 @@ use subtle::ConstantTimeEq;
 use url::Url;
 
 use super::{
-    consent::{Consent, Invitation, LIFE_MS, Shared, granted, whose},
+    consent::{Consent, Invitation, LIFE_MS, Said, Shared, granted, whose},
     discover::{discover, metadata},
     exchange::{Endpoint, exchange},
     fetch::Named,
@@ -31,6 +31,7 @@ use crate::{
         Credential,
         oauth::{Challenge, TokenFault, union},
     },
+    model::caller::{EmployeeId, TenantId},
 };
 
 pub(super) const CONNECT: &str = "/v1/oauth/connect";
@@ -58,6 +59,7 @@ struct Away {
     employee: String,
     server_key: String,
     name: String,
+    owner: Option<String>,
     verifier: String,
     issuer: String,
     /// The answer has to name the issuer.
@@ -170,7 +172,8 @@ impl Pages {
             error: None,
         };
         let found = discover(&self.shared.fetch, &server, named, Some(&challenge)).await?;
-        let settings = self.settings(&invitation.server_key);
+        let Invitation { tenant, owner, server_key, .. } = invitation;
+        let settings = self.settings(tenant, owner.as_deref(), server_key).await?;
         let endpoint = found.server.authorization_endpoint();
         let endpoint = endpoint.map_err(super::discover::distrusted)?;
         let mut url = Url::parse(endpoint).map_err(|_| distrusted("no address"))?;
@@ -190,6 +193,7 @@ impl Pages {
             employee: invitation.employee.clone(),
             server_key: invitation.server_key.clone(),
             name: invitation.name.clone(),
+            owner: invitation.owner.clone(),
             verifier: verifier.clone(),
             issuer: found.server.issuer.clone(),
             names_issuer: found.server.authorization_response_iss_parameter_supported,
@@ -271,7 +275,11 @@ impl Pages {
             return Err(Page::refused(StatusCode::BAD_REQUEST, text));
         };
         self.keep(&away, code).await.map_err(Page::failed)?;
-        let text = format!("{} is connected. You can close this page, and call again.", away.name);
+        let then = match away.owner {
+            None => "call again",
+            Some(_) => "call again; have the server asked again what it has if it never was",
+        };
+        let text = format!("{} is connected. You can close this page, and {then}.", away.name);
         Err(Page { status: StatusCode::OK, title: "Connected", text, go: None })
     }
 
@@ -280,7 +288,8 @@ impl Pages {
         let gone = |what: &str| TokenFault::Refused(what.to_owned());
         let fetch = &self.shared.fetch;
         let document = metadata(fetch, &away.issuer, Named::Elsewhere).await?;
-        let settings = self.settings(&away.server_key);
+        let Away { tenant, owner, server_key, .. } = away;
+        let settings = self.settings(tenant, owner.as_deref(), server_key).await?;
         let client = self.shared.clients.known(&document, &settings).await?;
         let client = client.filter(|client| client.id == away.client);
         let client = client.ok_or_else(|| gone("the client is another one by now"))?;
@@ -303,9 +312,23 @@ impl Pages {
         Ok(())
     }
 
-    fn settings(&self, server_key: &str) -> Settings {
+    /// The operator's, or what the employee says who brought the server.
+    async fn settings(
+        &self,
+        tenant: &str,
+        owner: Option<&str>,
+        server_key: &str,
+    ) -> Result<Settings, TokenFault> {
+        if let Some(owner) = owner {
+            let gone = || TokenFault::Refused("there is no such employee".to_owned());
+            let owner = EmployeeId::parse(owner).ok_or_else(gone)?;
+            return self.shared.said_by(&TenantId::new(tenant), &owner, server_key).await;
+        }
         let known = self.consents.get(server_key);
-        known.map(|consent| consent.settings.clone()).unwrap_or_default()
+        Ok(match known.as_ref().map(|consent| &consent.settings) {
+            Some(Said::Written(settings)) => settings.clone(),
+            Some(Said::Owner(_)) | None => Settings::default(),
+        })
     }
 }
 

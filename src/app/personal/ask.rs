@@ -154,6 +154,11 @@ where
     };
     let why = match tokio::time::timeout(LONGEST, watcher.once()).await {
         Ok(Ok(())) => return archive(&registry.catalog(), &upstream, now_ms),
+        // An invitation is one person's; what is kept of a listing, others are told.
+        Ok(Err(error)) if error.connect().is_some() => {
+            "its owner has to connect to it first: POST /v1/oauth/connect/{serverKey} says where"
+                .into()
+        }
         Ok(Err(error)) => error.message().into(),
         Err(_) => "it took too long to say what it has".into(),
     };

@@ -304,6 +304,10 @@ impl Reach for PersonalServers {
         Box::pin(async move { own.ask(caller, registration).await })
     }
 
+    fn connect(&self, caller: &Caller, registration: &Registration) -> Option<String> {
+        self.0.maker.oauth.invitation_of(registration, caller)
+    }
+
     fn changed(&self, tenant: &TenantId, owner: &EmployeeId) {
         self.forget_of(tenant, owner);
         self.0.changes.send_modify(|count| *count += 1);

@@ -5,6 +5,7 @@ use std::{sync::Arc, time::Duration};
 use moka::sync::Cache;
 
 use crate::{
+    app::oauth::Oauth,
     channel::{Channels, HttpSse, HttpSseConfig},
     mcp::Version,
     model::{
@@ -37,6 +38,7 @@ pub(in crate::app) struct Maker {
     pub transport: Transport,
     pub egress: Arc<Egress>,
     pub channels: Arc<Channels>,
+    pub oauth: Oauth,
     pub limits: Limits,
     known: Cache<Place, (u64, Arc<Upstream>)>,
 }
@@ -70,10 +72,11 @@ impl Maker {
         transport: Transport,
         egress: Arc<Egress>,
         channels: Arc<Channels>,
+        oauth: Oauth,
         limits: Limits,
     ) -> Self {
         let known = Cache::builder().max_capacity(REMEMBERED).time_to_idle(IDLE).build();
-        Self { transport, egress, channels, limits, known }
+        Self { transport, egress, channels, oauth, limits, known }
     }
 
     /// The upstream of a registration as it is kept: the same one for all who see it, so that its
@@ -117,9 +120,8 @@ impl Maker {
             max_response_bytes: self.limits.max_response_bytes,
             auth: match registration.auth {
                 AuthKind::None => UpstreamAuth::None,
-                AuthKind::Bearer | AuthKind::Basic | AuthKind::Headers | AuthKind::Oauth => {
-                    UpstreamAuth::Employee
-                }
+                AuthKind::Bearer | AuthKind::Basic | AuthKind::Headers => UpstreamAuth::Employee,
+                AuthKind::Oauth => UpstreamAuth::Tokens(self.oauth.source_of(registration)),
             },
             retries: Retries::new(RetryConfig::default()),
             // Without metrics: there may be as many servers as there are employees.

@@ -25,6 +25,7 @@ pub(super) struct Server {
     team: Option<String>,
     auth: String,
     has_credential: bool,
+    connect_url: Option<String>,
     dialect: String,
     spoken: Option<String>,
     revision: Option<String>,
@@ -91,6 +92,7 @@ impl Server {
     /// What of it needs somebody.
     fn wants(&self) -> &'static str {
         match (self.has_credential, self.auth.as_str()) {
+            (false, "oauth") => "connect to it",
             (false, auth) if auth != "none" => "set your credential",
             _ => "",
         }
@@ -146,6 +148,9 @@ pub(super) fn page(server: &Server, out: &mut dyn Write) -> Result<(), CommandEr
     }
     let credential = if server.has_credential { "yours is set" } else { "you have set none" };
     line("opened by", &format!("{} ({credential})", server.auth))?;
+    if let Some(url) = &server.connect_url {
+        line("connect at", url)?;
+    }
     line("speaks", &server.spoken())?;
     if let Some(info) = &server.server_info {
         line("calls itself", &format!("{} {}", info.name, info.version))?;

@@ -5,7 +5,7 @@
 //! `challenge.rs` reads what a server wants, `metadata.rs` documents about servers (RFC 9728, RFC
 //! 8414), `request.rs` writes requests for tokens and reads their answers (RFC 6749), `client.rs`
 //! says how the gateway proves to be the client it names, `signer.rs` signs (with `identity.rs`'s keys), `grant.rs` is what an
-//! employee has granted, and its sealed form.
+//! employee has granted, and its sealed form, `settings.rs` what he says about a server that he brings.
 
 mod challenge;
 mod client;
@@ -13,6 +13,7 @@ mod grant;
 mod identity;
 mod metadata;
 mod request;
+mod settings;
 mod signer;
 mod source;
 
@@ -26,6 +27,7 @@ pub use self::{
     identity::Identity,
     metadata::{AuthorizationServer, MetadataFault, ProtectedResource, secure, well_known},
     request::{AnswerFault, TokenAnswer, TokenRequest, scopes_of, union},
+    settings::OwnSettings,
     signer::{Signer, SignerFault},
     source::{Asked, Asking, Refused, Token, TokenFault, TokenSource},
 };

@@ -22,7 +22,7 @@ upstreams: { up: { default: { risk: read_low } } }
 ";
 
 /// Where browsers are sent back; the tests' browser knows where that is.
-const PUBLIC: &str = "http://127.0.0.1:4711";
+pub const PUBLIC: &str = "http://127.0.0.1:4711";
 
 fn gateway(pair: &Pair, more: &str) -> Gateway {
     pair.rules.lock().open_lists = true;
@@ -45,14 +45,14 @@ fn call(gateway: &Gateway, employee: &str) -> Reply {
     Request::stateless(&body.to_string()).header("SSO-Emp-Id", employee).ask(gateway)
 }
 
-fn refusal(reply: &Reply) -> Value {
+pub fn refusal(reply: &Reply) -> Value {
     let message: Value = serde_json::from_slice(&reply.body).unwrap();
     message["result"]["_meta"]["dev.hangu/error"].clone()
 }
 
 /// Where a refused call sends its employee.
 #[track_caller]
-fn connect_url(reply: &Reply) -> String {
+pub fn connect_url(reply: &Reply) -> String {
     let refusal = refusal(reply);
     assert_eq!(refusal["code"], "server_not_configured", "{}", reply.text());
     let url = refusal["connectUrl"].as_str().unwrap().to_owned();
@@ -62,12 +62,12 @@ fn connect_url(reply: &Reply) -> String {
 
 /// A browser: it keeps cookies and follows what it is told by hand.
 #[derive(Default, Clone)]
-struct Browser {
+pub struct Browser {
     cookies: Vec<String>,
 }
 
 impl Browser {
-    fn get(&mut self, gateway: &Gateway, url: &str) -> Response {
+    pub fn get(&mut self, gateway: &Gateway, url: &str) -> Response {
         let path = url.strip_prefix(PUBLIC).unwrap_or(url);
         let cookies = self.cookies.join("; ");
         let headers = [("Cookie", &*cookies)];
@@ -80,7 +80,7 @@ impl Browser {
     }
 
     /// From the invitation to the authorization server: what it is asked.
-    fn leave(&mut self, gateway: &Gateway, url: &str) -> String {
+    pub fn leave(&mut self, gateway: &Gateway, url: &str) -> String {
         let page = self.get(gateway, url);
         assert_eq!(page.status, 200, "{page:?}");
         let text = page.text();
@@ -91,20 +91,20 @@ impl Browser {
     }
 
     /// To the authorization server, which consents at once: where it sends the browser.
-    fn consent(&self, pair: &Pair, location: &str) -> String {
+    pub fn consent(&self, pair: &Pair, location: &str) -> String {
         let path = location.strip_prefix(&base(&pair.auth)).unwrap();
         let answer = exchange(pair.auth.address(), "GET", path, &[], b"").unwrap();
         answer.header("location").unwrap().to_owned()
     }
 
-    fn connect(&mut self, gateway: &Gateway, pair: &Pair, url: &str) -> Response {
+    pub fn connect(&mut self, gateway: &Gateway, pair: &Pair, url: &str) -> Response {
         let location = self.leave(gateway, url);
         let back = self.consent(pair, &location);
         self.get(gateway, &back)
     }
 }
 
-fn query(url: &str) -> HashMap<String, String> {
+pub fn query(url: &str) -> HashMap<String, String> {
     url::Url::parse(url).unwrap().query_pairs().into_owned().collect()
 }
 

@@ -84,6 +84,10 @@ impl Reach for Asking {
         })
     }
 
+    fn connect(&self, _: &Caller, _: &Registration) -> Option<String> {
+        None
+    }
+
     fn changed(&self, _: &TenantId, owner: &EmployeeId) {
         self.server.changes.lock().push(owner.to_string());
     }

@@ -1,0 +1,192 @@
+//! Servers of employees' own that are opened by OAuth: whoever sees one grants his own token.
+
+use serde_json::{Value, json};
+
+use super::{DIRECTORY, POLICY, ask, call, tools};
+use crate::{
+    oauth::{
+        Pair,
+        consent::{Browser, PUBLIC, connect_url, query},
+    },
+    support::{Gateway, Reply},
+};
+
+fn gateway(more: &str) -> Gateway {
+    let yaml = format!(
+        "store: memory
+egress: {{ allow: [127.0.0.1] }}
+{more}
+callers:
+  gate: {{ keys: [{{ env: KEY }}], tenant: acme, identity: header, call_sources: [agent] }}
+upstreams: {{}}
+"
+    );
+    Gateway::start(&yaml, &[POLICY, DIRECTORY])
+}
+
+fn reachable() -> Gateway {
+    gateway(&format!("public_url: {PUBLIC}"))
+}
+
+/// What is answered holds nothing that was given in confidence.
+#[track_caller]
+fn json_of(reply: &Reply, status: u16) -> Value {
+    let told: Value = serde_json::from_slice(&reply.body).unwrap();
+    assert_eq!(reply.status, status, "{told}");
+    assert!(!told.to_string().contains("planted"), "{told}");
+    told
+}
+
+fn get(gateway: &Gateway, who: &str, path: &str) -> Value {
+    json_of(&ask(gateway, who, "GET", path, &Value::Null), 200)
+}
+
+fn post(gateway: &Gateway, who: &str, path: &str) -> Reply {
+    ask(gateway, who, "POST", path, &Value::Null)
+}
+
+/// Registers the server: its key, and where to connect.
+#[track_caller]
+fn bring(gateway: &Gateway, pair: &Pair, auth: &Value, status: u16) -> (String, String) {
+    let body = json!({ "url": pair.up.url(), "auth": auth });
+    let told = json_of(&ask(gateway, "E1", "POST", "/v1/servers", &body), status);
+    assert_eq!((&told["auth"], &told["hasCredential"]), (&json!("oauth"), &json!(false)));
+    let text = |name: &str| told[name].as_str().unwrap().to_owned();
+    (text("serverKey"), text("connectUrl"))
+}
+
+fn bearer(pair: &Pair) -> String {
+    pair.up.calls().last().unwrap().header("authorization").unwrap().to_owned()
+}
+
+#[test]
+fn the_owner_connects_and_is_served_with_tokens_that_are_renewed() {
+    let (gateway, pair) = (reachable(), Pair::start());
+    let auth = json!({ "type": "oauth", "scopes": ["base", "more"] });
+    let (key, url) = bring(&gateway, &pair, &auth, 201);
+    let (place, refresh) = (format!("/v1/servers/{key}"), format!("/v1/servers/{key}/refresh"));
+    assert_eq!(get(&gateway, "E1", &place)["health"], "unknown", "it is kept");
+    // Before he has connected, it says so.
+    let refused = post(&gateway, "E1", &refresh);
+    let why = json_of(&refused, 502)["error"]["message"].to_string();
+    assert!(why.contains("/v1/oauth/connect/") && !why.contains("?t="), "{why}");
+    let kept = get(&gateway, "E1", &place)["lastError"].to_string();
+    assert!(kept.contains("connect") && !kept.contains("?t="), "no invitation is kept: {kept}");
+    assert!(pair.up.calls().is_empty());
+    let mut browser = Browser::default();
+    let location = browser.leave(&gateway, &url);
+    let asked = query(&location);
+    assert_eq!((&*asked["scope"], &*asked["client_id"]), ("base more", "registered"));
+    let back = browser.consent(&pair, &location);
+    let done = browser.get(&gateway, &back);
+    assert!(done.status == 200 && done.text().contains("is connected"), "{done:?}");
+    let told = json_of(&post(&gateway, "E1", &refresh), 200);
+    assert_eq!((&told["toolCount"], &told["hasCredential"]), (&json!(1), &json!(true)), "{told}");
+    assert_eq!((&told["health"], told.get("connectUrl")), (&json!("ok"), None));
+    let path = format!("/mcp/{key}");
+    assert_eq!(tools(&gateway, "E1", &path), ["echo"]);
+    let echo = || call(&gateway, "E1", &path, "echo", &json!({}));
+    assert!(!echo().is_error());
+    assert_eq!(bearer(&pair), "Bearer planted-token-1");
+    pair.revoke();
+    let reply = echo();
+    assert!(!reply.is_error(), "renewed on the way: {}", reply.text());
+    assert_eq!(bearer(&pair), "Bearer planted-token-2");
+    // He has withdrawn it.
+    pair.revoke();
+    pair.rules.lock().refresh.clear();
+    let url = connect_url(&echo());
+    assert_eq!(Browser::default().connect(&gateway, &pair, &url).status, 200);
+    assert!(!echo().is_error());
+    let audit = gateway.audit().iter().map(Value::to_string).collect::<String>();
+    for text in [audit, gateway.metrics(), done.text()] {
+        assert!(!text.contains("planted"), "{text}");
+    }
+}
+
+#[test]
+fn a_member_of_the_team_connects_for_himself_and_what_is_deleted_is_gone() {
+    let (gateway, pair) = (reachable(), Pair::start());
+    let (key, url) = bring(&gateway, &pair, &json!({ "type": "oauth" }), 201);
+    let (place, path) = (format!("/v1/servers/{key}"), format!("/mcp/{key}"));
+    let connect = format!("/v1/oauth/connect/{key}");
+    json_of(&post(&gateway, "E2", &connect), 404);
+    assert_eq!(Browser::default().connect(&gateway, &pair, &url).status, 200);
+    json_of(&post(&gateway, "E1", &format!("{place}/refresh")), 200);
+    let team = json!({ "team": "payments" });
+    json_of(&ask(&gateway, "E1", "PUT", &format!("{place}/share"), &team), 200);
+    // What the owner has granted is not his.
+    let echo = |who: &str| call(&gateway, who, &path, "echo", &json!({}));
+    connect_url(&echo("E2"));
+    assert!(pair.up.calls().is_empty());
+    assert!(get(&gateway, "E2", &place)["connectUrl"].is_string());
+    let told = json_of(&post(&gateway, "E2", &connect), 200);
+    let url = told["connectUrl"].as_str().unwrap();
+    assert_eq!(Browser::default().connect(&gateway, &pair, url).status, 200);
+    assert!(!echo("E2").is_error());
+    assert_eq!(bearer(&pair), "Bearer planted-token-2");
+    assert!(!echo("E1").is_error());
+    assert_eq!(bearer(&pair), "Bearer planted-token-1");
+    assert_eq!(pair.rules.lock().registered, 1, "the gateway is registered once");
+    // Without the server there is no grant, and nothing to connect to.
+    json_of(&ask(&gateway, "E1", "DELETE", &place, &Value::Null), 200);
+    assert_eq!(echo("E1").status, 404);
+    json_of(&post(&gateway, "E1", &connect), 404);
+    bring(&gateway, &pair, &json!({ "type": "oauth" }), 201);
+    let refused = post(&gateway, "E1", &format!("{place}/refresh"));
+    assert!(refused.text().contains("/v1/oauth/connect/"), "{}", refused.text());
+    assert_eq!(get(&gateway, "E1", &place)["toolCount"], 0);
+}
+
+#[test]
+fn the_client_that_the_owner_names_is_used_and_told_to_nobody() {
+    let (gateway, pair) = (reachable(), Pair::start());
+    let own =
+        json!({ "type": "oauth", "client_id": "of-owner", "client_secret": "planted-own-secret" });
+    let (key, url) = bring(&gateway, &pair, &own, 201);
+    let mut browser = Browser::default();
+    let location = browser.leave(&gateway, &url);
+    assert_eq!(query(&location)["client_id"], "of-owner");
+    let back = browser.consent(&pair, &location);
+    assert_eq!(browser.get(&gateway, &back).status, 200);
+    let requests = pair.requests_for_tokens();
+    let proof = requests[0].header("authorization").unwrap();
+    // of-owner:planted-own-secret
+    assert_eq!(proof, "Basic b2Ytb3duZXI6cGxhbnRlZC1vd24tc2VjcmV0");
+    assert_eq!(pair.rules.lock().registered, 0);
+    let place = format!("/v1/servers/{key}");
+    json_of(&post(&gateway, "E1", &format!("{place}/refresh")), 200);
+    for path in ["/v1/servers".to_owned(), place.clone(), format!("{place}/asset")] {
+        get(&gateway, "E1", &path);
+    }
+    let audit = gateway.audit().iter().map(Value::to_string).collect::<String>();
+    assert!(!audit.contains("planted"), "{audit}");
+    // Registered anew without it, it is forgotten.
+    json_of(&ask(&gateway, "E1", "DELETE", &place, &Value::Null), 200);
+    let (_, url) = bring(&gateway, &pair, &json!({ "type": "oauth" }), 201);
+    let location = Browser::default().leave(&gateway, &url);
+    assert_eq!(query(&location)["client_id"], "registered");
+}
+
+#[test]
+fn another_credential_is_not_left_where_a_grant_is_to_be() {
+    let (gateway, pair) = (reachable(), Pair::start());
+    pair.rules.lock().open_lists = true;
+    let body = json!({ "url": pair.up.url(), "auth": { "type": "bearer", "token": "planted" } });
+    let told = json_of(&ask(&gateway, "E1", "POST", "/v1/servers", &body), 201);
+    let (key, _) = bring(&gateway, &pair, &json!({ "type": "oauth" }), 200);
+    assert_eq!(told["serverKey"], *key);
+    let path = format!("/v1/servers/{key}/credential");
+    let told = json_of(&ask(&gateway, "E1", "PUT", &path, &json!({ "type": "oauth" })), 400);
+    assert!(told["error"]["message"].as_str().unwrap().contains("/v1/oauth/connect/"), "{told}");
+}
+
+#[test]
+fn where_browsers_cannot_come_back_none_is_registered() {
+    let (gateway, pair) = (gateway(""), Pair::start());
+    let body = json!({ "url": pair.up.url(), "auth": { "type": "oauth" } });
+    let told = json_of(&ask(&gateway, "E1", "POST", "/v1/servers", &body), 400);
+    assert_eq!(told["error"]["pointer"], "/auth/type", "{told}");
+    assert!(told["error"]["message"].as_str().unwrap().contains("public_url"), "{told}");
+    assert_eq!(get(&gateway, "E1", "/v1/servers")["servers"], json!([]));
+}
