@@ -186,7 +186,7 @@ fn result_of(size: usize) -> Bytes {
     Bytes::from(text)
 }
 
-fn list_of(tools: usize) -> Bytes {
+pub fn list_of(tools: usize) -> Bytes {
     let names = SIZES.map(|(name, _)| name.to_owned()).into_iter();
     let names = names.chain((0..).map(|number| format!("tool_{number:04}"))).take(tools);
     let mut list = String::from(r#"{"resultType":"complete","tools":["#);

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Puts servers that nobody here wrote behind a Hangu, by URL, and through the life of a
 # definition: listed, called, pinned, changed, quarantined, compared, approved, rolled
-# back.
+# back. Each twice: as an upstream of `hangu.yaml`, and as employees bring it themselves.
 #
 #   third_party.sh [--hangu BINARY] [--server everything|fastmcp|fastmcp-sessions|typescript]...
 #
@@ -26,6 +26,7 @@ find_hangu "$hangu"
 cache=$("$here/setup.sh")
 
 export HANGU_API_KEY=$CONFORMANCE_KEY
+export GLOBEX_KEY=globex-$RANDOM$RANDOM$RANDOM
 export HANGU_ADMIN_TOKEN=third-party-$RANDOM$RANDOM$RANDOM
 
 # server-everything, as it comes and as its next release might: `echo` wants another
@@ -49,10 +50,9 @@ SH
 }
 
 judge() { # kind
-  local folder=$work/$1 port admin at gateway start more= tool named
-  local arguments changed says changed_says
-  mkdir -p "$folder/policies"
-  read -r port admin at < <(free_ports 3)
+  local folder=$work/$1 at start more= tool named arguments changed says changed_says
+  mkdir -p "$folder"
+  at=$(free_ports 1)
   case $1 in
     everything)
       everything "$folder/server"
@@ -76,23 +76,86 @@ judge() { # kind
       ;;
     *) echo "unknown server: $1" >&2; exit 2 ;;
   esac
+  as_upstream "$1"
+  as_own "$1"
+}
+
+# The two use what `judge` has found out of the server.
+
+as_upstream() { # kind
+  local port admin
+  read -r port admin < <(free_ports 2)
   configure "$folder" "$port" "$admin" "$1" "http://127.0.0.1:$at/mcp" "store: sqlite:hangu.db"
   sed -i "s|^admin: .*|admin: { listen: 127.0.0.1:$admin, token: { env: HANGU_ADMIN_TOKEN } }|" "$folder/hangu.yaml"
   sed -i "s|^\(  $1: { url: .*\) }|\1, poll: 1s$more }|" "$folder/hangu.yaml"
   # What is looked at twice, and by a person first.
   sed -i "s|^    default: { risk: read_low }|&\n    tools: { $tool: { risk: read_high, pin: approve } }|" "$folder/policies/all.yaml"
+  drive "server $1" "$folder" "$port" "$admin" drive.mjs --upstream "$1" --named "$named"
+}
 
+as_own() { # kind
+  local own=$folder/own port admin options='{}'
+  read -r port admin < <(free_ports 2)
+  if [ "$1" = fastmcp-sessions ]; then options='{"protocol":"2025-11-25"}'; fi
+  configure_own "$own" "$port" "$admin"
+  drive "server $1, an employee's own" "$own" "$port" "$admin" own.mjs --name "$1" \
+    --url "http://127.0.0.1:$at/mcp" --options "$options"
+}
+
+# A gateway without an upstream, whose tenants let employees bring what is on this machine: one
+# takes its tools for harmless, the other does not.
+configure_own() { # folder, port, admin port
+  mkdir -p "$1/policies"
+  cat > "$1/hangu.yaml" << YAML
+version: hangu/v1
+listen: 127.0.0.1:$2
+admin: { listen: 127.0.0.1:$3, token: { env: HANGU_ADMIN_TOKEN } }
+policies: policies/
+audit: { file: audit.jsonl }
+store: sqlite:hangu.db
+egress: { allow: [127.0.0.1] }
+callers:
+  acme: { keys: [{ env: CONFORMANCE_KEY }], tenant: acme, identity: header }
+  globex: { keys: [{ env: GLOBEX_KEY }], tenant: globex, identity: header }
+upstreams: {}
+YAML
+  cat > "$1/policies/directory.yaml" << YAML
+version: hangu/v1
+kind: Directory
+employees:
+  E1001: { tenant: acme, roles: [member] }
+  E2001: { tenant: globex, roles: [member] }
+YAML
+  local tenant
+  for tenant in acme:read_low globex:read_high; do
+    cat > "$1/policies/${tenant%:*}.yaml" << YAML
+version: hangu/v1
+kind: Policy
+scope: { tenant: ${tenant%:*} }
+self_service:
+  roles: [member]
+  hosts: ["127.0.0.1:*"]
+  default: { risk: ${tenant#*:}, pin: first_use }
+rules:
+  - { id: everything, effect: allow, roles: [member] }
+YAML
+  done
+}
+
+drive() { # what is counted, folder, port, admin port, driver, more of its options
+  local name=$1 folder=$2 port=$3 admin=$4 driver=$5 gateway
+  shift 5
   "$hangu" serve --config "$folder/hangu.yaml" > "$folder/hangu.log" 2>&1 &
   gateway=$!
   pids+=("$gateway")
   await_ready "$admin" "$gateway" "$folder/hangu.log"
-  "$cache/node" "$cache/third_party/drive.mjs" --gateway "http://127.0.0.1:$port" \
-    --admin "http://127.0.0.1:$admin" --hangu "$hangu" --upstream "$1" --start "$start" \
+  "$cache/node" "$cache/third_party/$driver" --gateway "http://127.0.0.1:$port" \
+    --admin "http://127.0.0.1:$admin" --hangu "$hangu" --start "$start" \
     --tool "$tool" --arguments "$arguments" --says "$says" --changed-arguments "$changed" \
-    --changed-says "$changed_says" --differs parameter_added_required --named "$named" 2>&1 | tee "$folder/drive.log" | { grep -E '^not ok|Error' || true; }
-  count "server $1" "$folder/drive.log"
+    --changed-says "$changed_says" --differs parameter_added_required "$@" 2>&1 | tee "$folder/drive.log" | { grep -E '^not ok|Error' || true; }
+  count "$name" "$folder/drive.log"
   if ! grep -q ' 0 failed$' "$folder/drive.log"; then
-    echo "-- end of the gateway's log, server $1"
+    echo "-- end of the gateway's log, $name"
     tail -20 "$folder/hangu.log"
   fi
   stop

@@ -6,7 +6,7 @@
 
 use std::{
     sync::{
-        Arc,
+        Arc, OnceLock,
         atomic::{AtomicU64, Ordering},
     },
     time::Duration,
@@ -50,13 +50,18 @@ pub struct World {
     /// The number of the policies: each that was applied in this process has one of its own.
     policies: u64,
     /// Rendered listings. Views are part of the key by their addresses, and kept alive by the entry.
-    lists: Cache<(usize, usize, PageKey), Listed>,
+    /// A cache takes some 50 KiB when it is empty, and each employee with servers of his own has a
+    /// world: both are made when they are wanted.
+    lists: OnceLock<Cache<(usize, usize, PageKey), Listed>>,
     /// Views without what quotas stop: by the view's address, which the entry keeps alive.
-    narrowed: Cache<(usize, BitSet), (Arc<View>, Arc<View>)>,
+    narrowed: OnceLock<Cache<(usize, BitSet), Narrowed>>,
 }
 
 /// A rendered page, and the views that it is of.
 type Listed = (Arc<View>, Option<Arc<View>>, Page);
+
+/// A view, and what is left of it.
+type Narrowed = (Arc<View>, Arc<View>);
 
 /// Which page of which list.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -100,9 +105,6 @@ const NARROWED: u64 = 1_024;
 impl World {
     /// A world of these servers, in the order in which the catalog counts them.
     pub fn new(catalog: Arc<Catalog>, upstreams: Upstreams, rules: Arc<policy::Set>) -> Self {
-        let weight =
-            |_: &_, (_, _, page): &Listed| u32::try_from(page.body.len()).unwrap_or(u32::MAX);
-        let lists = Cache::builder().max_capacity(LISTS_BYTES).weigher(weight).build();
         let (directory, limiter) = (Arc::default(), Arc::default());
         Self {
             catalog,
@@ -113,8 +115,8 @@ impl World {
             quotas: Arc::default(),
             board: Board::default(),
             policies: 0,
-            lists,
-            narrowed: Cache::new(NARROWED),
+            lists: OnceLock::new(),
+            narrowed: OnceLock::new(),
         }
     }
 
@@ -259,7 +261,7 @@ impl World {
             (view.clone(), narrowed)
         };
         let key = (Arc::as_ptr(view) as usize, left_out.clone());
-        Ok(self.narrowed.get_with(key, make).1)
+        Ok(self.narrowed.get_or_init(|| Cache::new(NARROWED)).get_with(key, make).1)
     }
 
     /// Whether a caller may call a tool that stands in for another one, as far as that can be told
@@ -281,11 +283,16 @@ impl World {
     ) -> Page {
         let place = |view: &Arc<View>| Arc::as_ptr(view) as usize;
         let key = (place(view), other.map_or(0, place), key);
-        if let Some(kept) = self.lists.get(&key) {
+        let lists = self.lists.get_or_init(|| {
+            let weight =
+                |_: &_, (_, _, page): &Listed| u32::try_from(page.body.len()).unwrap_or(u32::MAX);
+            Cache::builder().max_capacity(LISTS_BYTES).weigher(weight).build()
+        });
+        if let Some(kept) = lists.get(&key) {
             return kept.2;
         }
         let rendered = render();
-        self.lists.insert(key, (view.clone(), other.cloned(), rendered.clone()));
+        lists.insert(key, (view.clone(), other.cloned(), rendered.clone()));
         rendered
     }
 }

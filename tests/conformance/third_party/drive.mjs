@@ -8,126 +8,40 @@
 // COMMAND starts the server in the foreground, with `first` or `changed` after it. The tool has
 // risk `read_high` and waits for a person; HANGU_API_KEY and HANGU_ADMIN_TOKEN are set.
 // One line a check; last line: `N passed, N failed`.
-import { execFileSync, spawn } from 'node:child_process';
-import { parseArgs } from 'node:util';
+import { checks, client, finish, operator, options as parse, start as restart, text, word } from './lib.mjs';
 
-const names = [
+const options = parse([
   'gateway', 'admin', 'hangu', 'upstream', 'start', 'tool', 'arguments', 'says', 'changed-arguments',
   'changed-says', 'differs', 'named'
-];
-const { values: options } = parseArgs({ options: Object.fromEntries(names.map(name => [name, { type: 'string' }])) });
-const { gateway, admin, hangu, upstream, tool } = options;
+]);
+const { upstream, tool } = options;
 const qualified = `${upstream}/${tool}`;
+const path = `/mcp/${upstream}`;
 
-let passed = 0;
-let failed = 0;
-function check(what, isSo, found) {
-  if (isSo) passed++;
-  else failed++;
-  console.log(`${isSo ? 'ok' : 'not ok'} - ${upstream}: ${what}${isSo ? '' : `: ${JSON.stringify(found)}`}`);
-}
-
-const sleep = ms => new Promise(resolve => setTimeout(resolve, ms));
-
-async function until(what, isSo) {
-  let found;
-  for (let tries = 0; tries < 150; tries++) {
-    try {
-      found = await isSo();
-      if (found === true) return check(what, true);
-    } catch (error) {
-      found = String(error);
-    }
-    await sleep(200);
-  }
-  check(what, false, found);
-}
-
-// ---- the gateway, as its clients see it --------------------------------------------------------
-
-const headers = { 'X-Api-Key': process.env.HANGU_API_KEY, 'SSO-Emp-Id': 'E1001', 'Content-Type': 'application/json' };
-
-async function post(path, body, more = {}) {
-  const response = await fetch(`${gateway}${path}`, { method: 'POST', headers: { ...headers, ...more }, body: JSON.stringify(body) });
-  return response.json();
-}
-
-// MCP-Lite.
-const listed = async () => (await post(`/mcp/${upstream}/tools/list`, {})).tools.map(({ name }) => name);
-const callLite = json => post(`/mcp/${upstream}/tools/call`, { name: tool, arguments: JSON.parse(json) });
-
-// 2026-07-28.
-async function callModern(json) {
-  const _meta = {
-    'io.modelcontextprotocol/protocolVersion': '2026-07-28',
-    'io.modelcontextprotocol/clientInfo': { name: 'third-party', version: '1' },
-    'io.modelcontextprotocol/clientCapabilities': {}
-  };
-  const params = { name: tool, arguments: JSON.parse(json), _meta };
-  const more = {
-    Accept: 'application/json, text/event-stream',
-    'MCP-Protocol-Version': '2026-07-28',
-    'Mcp-Method': 'tools/call',
-    'Mcp-Name': tool
-  };
-  return (await post(`/mcp/${upstream}`, { jsonrpc: '2.0', id: 1, method: 'tools/call', params }, more)).result;
-}
-
-const text = result => (result?.content ?? []).map(block => block.text ?? '').join(' ');
-const word = result => result?._meta?.['dev.hangu/error']?.code ?? result?.error?.code;
+const { check, until } = checks(upstream);
+const employee = client(options.gateway, process.env.HANGU_API_KEY, 'E1001');
+const { ask, pins } = operator(options.hangu, options.admin);
+const start = release => restart(options.start, release);
+const listed = () => employee.listed(path);
 
 async function answers(how, json, says) {
-  for (const [dialect, call] of [['MCP-Lite', callLite], ['2026-07-28', callModern]]) {
-    const result = await call(json);
+  for (const [dialect, call] of employee.dialects) {
+    const result = await call(path, tool, json);
     check(`${how}, in ${dialect}`, !result?.isError && text(result).includes(says), result);
   }
 }
 
 async function isBlocked(how, json) {
-  for (const [dialect, call] of [['MCP-Lite', callLite], ['2026-07-28', callModern]]) {
-    const result = await call(json);
+  for (const [dialect, call] of employee.dialects) {
+    const result = await call(path, tool, json);
     check(`${how}, in ${dialect}`, word(result) === 'unsafe_action_blocked', result);
   }
 }
 
-// ---- the same, as its operators do -------------------------------------------------------------
-
-async function ask(path) {
-  const response = await fetch(`${admin}/admin/api/${path}`, { headers: { Authorization: `Bearer ${process.env.HANGU_ADMIN_TOKEN}` } });
-  return response.json();
-}
-
 const of = () => ask(`tools/${tool}?upstream=${upstream}`);
-const pins = (...args) => execFileSync(hangu, ['pins', ...args, '--url', admin], { encoding: 'utf8' });
 const isListed = async () => (await listed()).includes(tool) || (await listed());
 const isGone = async () => !(await listed()).includes(tool) || (await listed());
 const digest = async () => (await of()).listed;
-
-// ---- the server --------------------------------------------------------------------------------
-
-let running;
-
-async function start(release) {
-  if (running) {
-    const ended = new Promise(resolve => running.once('exit', resolve));
-    // The whole group: a shell may stand in between.
-    process.kill(-running.pid, 'SIGTERM');
-    const killer = setTimeout(() => process.kill(-running.pid, 'SIGKILL'), 5000);
-    await ended;
-    clearTimeout(killer);
-  }
-  running = spawn('bash', ['-c', `exec ${options.start} ${release}`], { detached: true, stdio: ['ignore', 'ignore', 'inherit'] });
-}
-
-function end() {
-  try {
-    process.kill(-running.pid, 'SIGKILL');
-  } catch {
-    // It has ended already.
-  }
-}
-process.on('exit', end);
-for (const signal of ['SIGINT', 'SIGTERM']) process.on(signal, () => process.exit(1));
 
 // ---- one life ----------------------------------------------------------------------------------
 
@@ -174,5 +88,4 @@ await start('first');
 await until('it is there again when its server goes back, too', isListed);
 await answers('it is called as at first', options.arguments, options.says);
 
-console.log(`${passed} passed, ${failed} failed`);
-process.exit(failed === 0 ? 0 : 1);
+finish();
