@@ -132,7 +132,11 @@ impl<'v> OpenApi<'v, '_> {
                     at,
                     "a schema that holds itself is told once: what it holds here is open",
                 );
-                said.types = said.types.and(target.get("type").map_or(Types::ALL, Types::read));
+                // Beside a reference that stands alone, nothing counts.
+                let is_alone = self.source.lone_refs && target.get("$ref").is_some();
+                if !is_alone {
+                    said.types = said.types.and(target.get("type").map_or(Types::ALL, Types::read));
+                }
             }
             Some((pointer, target)) => {
                 self.open.push(pointer);

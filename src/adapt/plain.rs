@@ -139,7 +139,9 @@ impl Plain<'_, '_> {
             ("properties", Value::Object(properties)) => self.properties(properties, &here, depth),
             ("additionalProperties", Value::Object(_)) => self.schema(value, &here, depth + 1),
             ("items", Value::Object(_)) => self.schema(value, &here, depth + 1),
-            ("items" | "prefixItems", Value::Array(items)) => {
+            ("items" | "prefixItems", Value::Array(items))
+                if name == "items" || self.source.prefixes =>
+            {
                 let items = self.each(items, &here, depth);
                 out.insert("prefixItems".to_owned(), items);
                 return;

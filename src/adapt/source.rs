@@ -8,13 +8,16 @@ pub(super) struct Source<'s> {
     root: &'s Value,
     /// Up to draft-07 what stands beside a `$ref` means nothing.
     pub lone_refs: bool,
+    /// `prefixItems` says something: before 2020-12 it does not.
+    pub prefixes: bool,
 }
 
 impl<'s> Source<'s> {
     pub fn of(root: &'s Value) -> Self {
         let draft = root.get("$schema").and_then(Value::as_str).unwrap_or_default();
         let lone_refs = ["draft-04", "draft-06", "draft-07"].iter().any(|old| draft.contains(old));
-        Self { root, lone_refs }
+        let prefixes = !lone_refs && !draft.contains("2019-09");
+        Self { root, lone_refs, prefixes }
     }
 
     /// What a reference points to within the schema, with its plain pointer. References by anchor

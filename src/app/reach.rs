@@ -108,7 +108,12 @@ fn over_http(
             max_message: to_usize(upstream.max_response_bytes),
             opening: upstream.timeout,
             // What was opened with one employee's credential serves no other.
-            shared: upstream.stateless && !matches!(upstream.auth, config::UpstreamAuth::Employee),
+            // What one employee's credential has opened carries nobody else's calls.
+            shared: upstream.stateless
+                && matches!(
+                    upstream.auth,
+                    config::UpstreamAuth::None | config::UpstreamAuth::Client(_)
+                ),
         };
         HttpSse::new(config, cluster.clone(), channels.clone())
     };

@@ -158,7 +158,8 @@ impl Maker {
                 name: name.shared(),
                 max_message: self.limits.max_response_bytes,
                 opening: timeout,
-                shared: registration.options.stateless,
+                // What one employee's credential has opened carries nobody else's calls.
+                shared: registration.options.stateless && registration.auth == AuthKind::None,
             };
             HttpSse::new(config, cluster.clone(), self.channels.clone())
         };

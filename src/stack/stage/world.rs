@@ -50,7 +50,7 @@ pub struct World {
     /// The number of the policies: each that was applied in this process has one of its own.
     policies: u64,
     /// Rendered listings. Views are part of the key by their addresses, and kept alive by the entry.
-    /// A cache takes some 50 KiB when it is empty, and each employee with servers of his own has a
+    /// A cache takes some 36 KiB when it is empty, and each employee with servers of his own has a
     /// world: both are made when they are wanted.
     lists: OnceLock<Cache<(usize, usize, PageKey), Listed>>,
     /// Views without what quotas stop: by the view's address, which the entry keeps alive.
