@@ -1,5 +1,6 @@
 //! Names, calls and results.
 
+mod older;
 mod schemas;
 
 use std::collections::HashSet;
