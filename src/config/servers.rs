@@ -36,7 +36,7 @@ pub(super) fn build(raw: RawServers, faults: &mut Faults) -> Servers {
     let day = 86_400 * SECOND;
     Servers {
         refresh: within(raw.refresh, 600 * SECOND, SECOND..=day, faults),
-        loaded: within(raw.loaded, 10_000, 1..=10_000_000, faults),
+        loaded: within(raw.loaded, 2_000, 1..=10_000_000, faults),
         idle: within(raw.idle, 1_800 * SECOND, SECOND..=day, faults),
         max_asked: within(raw.max_asked, 16, 1..=1_000, faults),
         timeout: within(raw.timeout, TIMEOUT, SECOND / 1_000..=MAX_WAIT, faults),

@@ -104,7 +104,7 @@ fn what_is_not_said_has_a_default() {
     assert_eq!((steps.max_steps, steps.limits.max_time), (100, secs(300)));
     assert_eq!(steps.limits.max_variables, 4 << 20);
     let servers = config.servers;
-    assert_eq!((servers.refresh, servers.loaded, servers.max_asked), (secs(600), 10_000, 16));
+    assert_eq!((servers.refresh, servers.loaded, servers.max_asked), (secs(600), 2_000, 16));
     assert_eq!((servers.timeout, servers.max_time), (secs(15), secs(120)));
     let pins = Pins { versions: 20, max_tools: 20_000, unlisted: secs(90 * 86_400) };
     assert_eq!(config.pins, pins);
