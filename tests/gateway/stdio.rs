@@ -212,7 +212,13 @@ fn calls_that_keep_crashing_a_server_are_told_to_wait() {
 fn the_last_words_of_a_process_are_heard() {
     let scene = Scene::new("legacy", "").ready();
     assert_eq!(scene.client().call("close", json!({})).said(), "my last words");
-    assert_eq!(scene.client().call("echo", json!({})).said(), "{}");
+    let next = scene.client().call("echo", json!({})).said();
+    // A call that reaches it while it is ending is told so, and the one after that has another.
+    if next.contains("ended before it answered") {
+        assert_eq!(scene.client().call("echo", json!({})).said(), "{}");
+    } else {
+        assert_eq!(next, "{}");
+    }
 }
 
 #[test]
