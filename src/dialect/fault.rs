@@ -38,7 +38,6 @@ pub fn object(error: &Error, trace_id: &str) -> Vec<u8> {
             json::write_str(&mut out, value);
         }
     };
-    text("alias", error.code().alias());
     text("limit", error.limit());
     text("pointer", error.pointer());
     text("approvalId", error.approval());
@@ -146,4 +145,48 @@ pub fn rest_body(error: &Error, trace_id: &str) -> Vec<u8> {
     out.extend_from_slice(&object(error, trace_id));
     out.push(b'}');
     out
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::error::Code;
+
+    /// Two who add the same word to the object would have it there twice, which many readers of
+    /// JSON do not mind and some refuse.
+    #[test]
+    fn an_error_says_each_thing_once_and_in_one_order() {
+        let error = Error::new(Code::ServerNotConfigured, "m")
+            .with_retry_after(Duration::from_millis(5))
+            .with_limit("l")
+            .with_pointer("/p")
+            .with_approval("a")
+            .with_connect("https://gw.example/c")
+            .with_required_capabilities("{}".into())
+            .with_faults("[]")
+            .with_unknown_outcome();
+        let strict =
+            json::Limits { depth: 8, duplicates: json::Duplicates::Refuse, outline: usize::MAX };
+        let doc = json::Doc::parse(object(&error, "t").into(), &strict).unwrap();
+        let names: Vec<_> = doc.root().members().map(|(name, _)| name.unescaped()).collect();
+        let expected = [
+            "code",
+            "message",
+            "retryable",
+            "next",
+            "retryAfterMs",
+            "limit",
+            "pointer",
+            "approvalId",
+            "connectUrl",
+            "outcome",
+            "alias",
+            "traceId",
+            "requiredCapabilities",
+            "faults",
+        ];
+        assert_eq!(names, expected);
+    }
 }
