@@ -3,7 +3,7 @@
 use std::{
     sync::{
         Arc, Weak,
-        atomic::{AtomicBool, Ordering},
+        atomic::{AtomicU64, Ordering},
     },
     time::Duration,
 };
@@ -34,8 +34,8 @@ const PAUSE: Duration = Duration::from_secs(30);
 pub(super) struct Server {
     kept: Arc<Kept>,
     upstream: Arc<Upstream>,
-    /// It is being asked.
-    asked: AtomicBool,
+    /// When it was asked last, by this process since it was loaded; 0: not yet.
+    asked_ms: AtomicU64,
 }
 
 pub(super) struct Entry {
@@ -57,7 +57,7 @@ type Bound = (Weak<World>, Option<Arc<World>>);
 
 impl Server {
     pub fn new(kept: Kept, upstream: Arc<Upstream>) -> Self {
-        Self { kept: Arc::new(kept), upstream, asked: AtomicBool::new(false) }
+        Self { kept: Arc::new(kept), upstream, asked_ms: AtomicU64::new(0) }
     }
 }
 
@@ -161,25 +161,30 @@ impl Entry {
         world
     }
 
-    /// The caller's own servers that are to be asked again; each is told once for one time.
+    /// The caller's own servers that are to be asked again. Each is told once, and again when as
+    /// much time has gone by: what lists the same as before leaves the entry as it is.
     pub fn due(&self, caller: &Caller, now_ms: u64, refresh: Duration) -> Vec<Arc<Kept>> {
         let is_due = |server: &&Server| {
             let Kept { registration, archive } = &*server.kept;
             // Another's is asked with his credential alone.
             caller.principal.employee.as_ref() == Some(&registration.owner)
-                && archive.as_ref().is_none_or(|archive| is_old(archive, now_ms, refresh))
-                && !server.asked.swap(true, Ordering::Relaxed)
+                && is_due(archive.as_ref(), &server.asked_ms, now_ms, refresh)
         };
         self.servers.iter().filter(is_due).map(|server| server.kept.clone()).collect()
     }
 }
 
-fn is_old(archive: &Archive, now_ms: u64, refresh: Duration) -> bool {
-    let since = |at_ms: u64| Duration::from_millis(now_ms.saturating_sub(at_ms));
-    match &archive.failure {
-        Some(failure) => since(failure.at_ms) >= PAUSE.min(refresh),
-        None => since(archive.listed_ms) >= refresh,
-    }
+/// Whether a server is to be asked now; of those who find that at one time, one is told so.
+fn is_due(archive: Option<&Archive>, asked_ms: &AtomicU64, now_ms: u64, refresh: Duration) -> bool {
+    let asked = asked_ms.load(Ordering::Relaxed);
+    let (known_ms, pause) = match archive {
+        None => (0, PAUSE.min(refresh)),
+        Some(Archive { failure: Some(failure), .. }) => (failure.at_ms, PAUSE.min(refresh)),
+        Some(archive) => (archive.listed_ms, refresh),
+    };
+    let since = Duration::from_millis(now_ms.saturating_sub(known_ms.max(asked)));
+    since >= pause
+        && asked_ms.compare_exchange(asked, now_ms, Ordering::Relaxed, Ordering::Relaxed).is_ok()
 }
 
 /// Takes over what was listed. What cannot be read any more costs only itself.
@@ -215,6 +220,35 @@ fn fill(registry: &Registry, name: &UpstreamName, archive: Option<&Archive>) {
         } else {
             let entries = docs.iter().filter_map(|doc| read_entry(family, doc.root()).ok());
             registry.listed_items(name, family, entries.map(Arc::new).collect());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::registry::server::Failure;
+
+    #[test]
+    fn a_server_is_asked_again_and_again_and_not_twice_at_a_time() {
+        const MINUTE: u64 = 60_000;
+        let refresh = Duration::from_millis(10 * MINUTE);
+        let listed = |ms| Archive { listed_ms: ms, ..Archive::default() };
+        let failed = Archive {
+            failure: Some(Failure { message: "no".into(), at_ms: MINUTE }),
+            ..listed(MINUTE)
+        };
+        for (archive, times) in [
+            // It lists the same each time, so nobody loads it anew.
+            (Some(listed(MINUTE)), vec![(10, false), (11, true), (20, false), (21, true)]),
+            (Some(failed), vec![(1, false), (2, true), (3, true)]),
+            (None, vec![(1, true), (2, true)]),
+        ] {
+            let asked = AtomicU64::new(0);
+            for (minute, expected) in times {
+                let due = || is_due(archive.as_ref(), &asked, minute * MINUTE, refresh);
+                assert_eq!((due(), due()), (expected, false), "{archive:?} after {minute}");
+            }
         }
     }
 }

@@ -219,6 +219,9 @@ impl Notices {
         // own.
         let mut known: HashMap<(usize, Surface), (Arc<View>, Seen)> = HashMap::new();
         for (number, stream) in streams.iter().enumerate() {
+            if number % COMPARED == COMPARED - 1 {
+                tokio::task::yield_now().await;
+            }
             let Some(view) = world.view_by_now(&stream.caller) else {
                 // Whoever listened here has no business here any more.
                 stream.end();
@@ -249,9 +252,6 @@ impl Notices {
                 (view, seen)
             });
             stream.sees(*seen);
-            if number % COMPARED == COMPARED - 1 {
-                tokio::task::yield_now().await;
-            }
         }
     }
 
