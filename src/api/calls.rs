@@ -28,9 +28,8 @@ use crate::{
         server::UpstreamName,
         server_key::is_server_key,
     },
-    registry::Listing,
     stack::{
-        stage::{Own, Personal, Upstreams, World, Worlds},
+        stage::{Own, Personal, Upstreams, World, Worlds, of_operator},
         translate::{QUESTION, lite_body, whole},
         v1::{ApiRequest, Calls},
     },
@@ -278,8 +277,7 @@ impl ToolCalls {
         }
     }
 
-    /// The operator's upstream of a key that policy lets a caller use. Where there are several,
-    /// the one on which he sees the tool.
+    /// The operator's upstream of a key that policy lets a caller use.
     pub(super) fn configured(
         &self,
         world: &World,
@@ -288,20 +286,7 @@ impl ToolCalls {
         tool: &str,
     ) -> Option<UpstreamName> {
         let view = world.view_by_now(caller)?;
-        let mut first = None;
-        for upstream in self.upstreams.iter().filter(|upstream| *upstream.server_key == *key) {
-            let surface = Surface::Upstream(upstream.name.clone());
-            let sees = |index| view.visible().contains(index);
-            if world.catalog.resolve(&surface, tool).is_some_and(|tool| sees(tool.index)) {
-                return Some(upstream.name.clone());
-            }
-            // Of one that was never listed nobody knows what he would see there.
-            let is_listed = world.catalog.listing(&upstream.name) == Some(&Listing::Listed);
-            if !is_listed || world.catalog.on(&surface).any(|tool| sees(tool.index)) {
-                first.get_or_insert_with(|| upstream.name.clone());
-            }
-        }
-        first
+        of_operator(world, &view, key, Some(tool))
     }
 }
 

@@ -16,7 +16,6 @@ use crate::{
     api::input::{self, Input, shown},
     body::Body,
     error::{Code, Error},
-    model::server::UpstreamName,
     registry::server::{Archive, AuthKind, Kept, Registration, read_secrets},
     stack::stage::{UpstreamAuth, of_operator},
 };
@@ -156,7 +155,7 @@ impl Servers {
             *upstream.server_key == *asked.id || *upstream.name.as_str() == *asked.id
         })?;
         let view = world.view_by_now(&asked.caller)?;
-        let seen = of_operator(&world, &view, &UpstreamName::of_key(&named.server_key)?)?;
+        let seen = of_operator(&world, &view, &named.server_key, None)?;
         let takes = matches!(named.auth, UpstreamAuth::Employee) && seen == named.name;
         takes.then(|| named.server_key.clone())
     }

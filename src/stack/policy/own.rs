@@ -40,7 +40,8 @@ impl PolicyLayer {
         // The employee's own configuration comes first, then an operator's of the same server.
         if let Surface::Upstream(key) = &call.surface
             && !world.catalog.knows(key)
-            && let Some(name) = of_operator(&world, &world.view_of(&call.caller), key)
+            && let Some(name) =
+                of_operator(&world, &world.view_of(&call.caller), key.as_str(), called_tool(&call))
         {
             call.surface = Surface::Upstream(name);
         }
@@ -88,5 +89,13 @@ impl PolicyLayer {
         };
         let tool = called(&base, &call);
         self.admit(call, base, tool, own)
+    }
+}
+
+/// The tool that a call names.
+fn called_tool(call: &Call) -> Option<&str> {
+    match &call.request {
+        Request::CallTool(asked) => Some(&asked.name),
+        _ => None,
     }
 }

@@ -16,6 +16,7 @@ use crate::{
         server::UpstreamName,
     },
     policy::View,
+    registry::Listing,
 };
 
 /// An employee's own world, once it is known.
@@ -90,13 +91,30 @@ pub fn is_of_both(call: &Call) -> bool {
         )
 }
 
-/// An operator's upstream of a server's key, where this view shows anything of it: to whoever may
-/// use nothing of it, it is no server of his.
-pub fn of_operator(base: &World, view: &View, key: &UpstreamName) -> Option<UpstreamName> {
-    let upstream = base.upstreams.iter().find(|one| *one.server_key == *key.as_str())?;
+/// The operator's upstream of a server's key that a view lets somebody use: to whoever may use
+/// nothing of it, it is no server of his. Of several it is the one on which he sees the tool, if one
+/// is named. Of one that was never listed nobody knows what he would see there.
+pub fn of_operator(
+    base: &World,
+    view: &View,
+    key: &str,
+    tool: Option<&str>,
+) -> Option<UpstreamName> {
     let seen = view.visible();
-    let tools = base.catalog.tools().iter().map(|tool| (&tool.upstream, tool.index));
-    let items = base.catalog.items().iter().map(|item| (&item.upstream, item.index));
-    let mut own = tools.chain(items).filter(|(name, _)| **name == upstream.name);
-    own.any(|(_, index)| seen.contains(index)).then(|| upstream.name.clone())
+    let mut first = None;
+    for upstream in base.upstreams.iter().filter(|upstream| *upstream.server_key == *key) {
+        let surface = Surface::Upstream(upstream.name.clone());
+        let named = tool.and_then(|tool| base.catalog.resolve(&surface, tool));
+        if named.is_some_and(|tool| seen.contains(tool.index)) {
+            return Some(upstream.name.clone());
+        }
+        let shows = |name: &UpstreamName, index| *name == upstream.name && seen.contains(index);
+        let is_open = base.catalog.listing(&upstream.name) != Some(&Listing::Listed)
+            || base.catalog.tools().iter().any(|tool| shows(&tool.upstream, tool.index))
+            || base.catalog.items().iter().any(|item| shows(&item.upstream, item.index));
+        if is_open {
+            first.get_or_insert_with(|| upstream.name.clone());
+        }
+    }
+    first
 }
