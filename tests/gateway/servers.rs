@@ -37,13 +37,19 @@ const SECRET: &str = "planted-secret-of-the-tests";
 
 /// A gateway that knows no server, and may dial this machine.
 fn gateway() -> Gateway {
-    let yaml = "store: memory
-egress: { allow: [127.0.0.1] }
+    gateway_with("")
+}
+
+fn gateway_with(more: &str) -> Gateway {
+    let yaml = format!(
+        "store: memory
+egress: {{ allow: [127.0.0.1] }}
 callers:
-  gate: { keys: [{ env: KEY }], tenant: acme, identity: header, call_sources: [agent] }
-upstreams: {}
-";
-    Gateway::start(yaml, &[POLICY, DIRECTORY])
+  gate: {{ keys: [{{ env: KEY }}], tenant: acme, identity: header, call_sources: [agent] }}
+upstreams: {{}}
+{more}"
+    );
+    Gateway::start(&yaml, &[POLICY, DIRECTORY])
 }
 
 fn ask(gateway: &Gateway, who: &str, method: &'static str, path: &str, body: &Value) -> Reply {
@@ -293,4 +299,19 @@ fn who_shares_one_server_opens_it_with_his_own_credential() {
         let expected = format!("Bearer token-of-{who}");
         assert_eq!(request.header("authorization"), Some(expected.as_str()), "{who}");
     }
+}
+
+/// Also where it listed the same for a while: what changes later is seen.
+#[test]
+fn a_server_in_use_is_looked_at_again_and_again() {
+    let (gateway, server) = (gateway_with("servers: { refresh: 1s }\n"), server(Speaks::Stateless));
+    let path = format!("/mcp/{}", bring(&gateway, "E1", &server, SECRET));
+    wait_for("it is listed four times", Duration::from_secs(20), || {
+        assert!(tools(&gateway, "E1", &path).contains(&"echo".to_owned()));
+        server.of("tools/list").len() >= 4
+    });
+    server.lists(r#"[{"name":"later","description":"Later.","inputSchema":{"type":"object"}}]"#);
+    wait_for("what it lists later is seen", Duration::from_secs(20), || {
+        tools(&gateway, "E1", &path) == ["later"]
+    });
 }
