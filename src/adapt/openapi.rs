@@ -14,7 +14,7 @@ use serde_json::{Map, Value, json};
 use self::said::{Said, Types};
 use super::{
     Note,
-    source::{Source, has_address, step},
+    source::{SILENT, Source, has_address, step},
     top,
 };
 
@@ -24,23 +24,6 @@ const MAX_PARTS: usize = 2_048;
 const MAX_DEPTH: usize = 32;
 /// How deep arrays of anything nest.
 const ARRAYS: usize = 2;
-
-/// Which say nothing of arguments, so that nobody misses them.
-const SILENT: [&str; 13] = [
-    "$schema",
-    "$id",
-    "id",
-    "$anchor",
-    "$dynamicAnchor",
-    "$recursiveAnchor",
-    "$vocabulary",
-    "$comment",
-    "$defs",
-    "definitions",
-    "examples",
-    "then",
-    "else",
-];
 
 /// A tool's arguments as such a schema; nothing for a tool that takes none.
 pub(super) fn arguments(schema: Option<&Value>, notes: &mut Vec<Note>) -> Option<Value> {
@@ -200,7 +183,8 @@ impl<'v> OpenApi<'v, '_> {
                 }
             }
             ("additionalProperties" | "items", Value::Bool(true)) => {}
-            _ if SILENT.contains(&name) => {}
+            // There is no place for examples, and they bind nobody.
+            _ if name == "examples" || SILENT.contains(&name) => {}
             _ => self.note(at, format!("`{name}` is left out")),
         }
     }

@@ -8,25 +8,9 @@ use serde_json::{Map, Value, json};
 
 use super::{
     Note,
-    source::{Source, has_address, step},
+    source::{SILENT, Source, has_address, step},
     top,
 };
-
-/// Which say nothing of arguments, so that nobody misses them.
-const SILENT: [&str; 12] = [
-    "$schema",
-    "$id",
-    "id",
-    "$anchor",
-    "$dynamicAnchor",
-    "$recursiveAnchor",
-    "$vocabulary",
-    "$comment",
-    "$defs",
-    "definitions",
-    "then",
-    "else",
-];
 
 /// The most parts of a schema that are rewritten: more no model reads.
 const MAX_PARTS: usize = 4_096;

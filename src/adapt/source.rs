@@ -2,6 +2,22 @@
 
 use serde_json::Value;
 
+/// Keywords that say nothing of arguments, so that nobody misses them.
+pub(super) const SILENT: [&str; 12] = [
+    "$schema",
+    "$id",
+    "id",
+    "$anchor",
+    "$dynamicAnchor",
+    "$recursiveAnchor",
+    "$vocabulary",
+    "$comment",
+    "$defs",
+    "definitions",
+    "then",
+    "else",
+];
+
 /// A whole schema.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Source<'s> {

@@ -70,97 +70,68 @@ struct Entry {
     target: Target,
 }
 
+const fn entry(method: Method, template: &'static str, target: Target) -> Entry {
+    Entry { template, method, target }
+}
+
 /// Entries of one path stand together.
-const ENTRIES: &[Entry] = &[
-    Entry { template: "/v1/oauth/connect/{id}", method: Method::POST, target: Target::Connect },
-    Entry {
-        template: "/v1/approvals",
-        method: Method::GET,
-        target: Target::Approvals(approvals::Target::List),
-    },
-    Entry {
-        template: "/v1/approvals/{id}",
-        method: Method::GET,
-        target: Target::Approvals(approvals::Target::Show),
-    },
-    Entry {
-        template: "/v1/approvals/{id}/approve",
-        method: Method::POST,
-        target: Target::Approvals(approvals::Target::Decide { yes: true }),
-    },
-    Entry {
-        template: "/v1/approvals/{id}/refuse",
-        method: Method::POST,
-        target: Target::Approvals(approvals::Target::Decide { yes: false }),
-    },
-    Entry { template: "/v1/invoke", method: Method::POST, target: Target::Invoke },
-    Entry {
-        template: "/v1/servers",
-        method: Method::GET,
-        target: Target::Servers(servers::Target::List),
-    },
-    Entry {
-        template: "/v1/servers",
-        method: Method::POST,
-        target: Target::Servers(servers::Target::Change(servers::Change::Register)),
-    },
-    Entry {
-        template: "/v1/servers/import",
-        method: Method::POST,
-        target: Target::Servers(servers::Target::Change(servers::Change::Import)),
-    },
-    Entry {
-        template: "/v1/servers/{id}",
-        method: Method::GET,
-        target: Target::Servers(servers::Target::Show),
-    },
-    Entry {
-        template: "/v1/servers/{id}",
-        method: Method::DELETE,
-        target: Target::Servers(servers::Target::Change(servers::Change::Delete)),
-    },
-    Entry {
-        template: "/v1/servers/{id}/asset",
-        method: Method::GET,
-        target: Target::Servers(servers::Target::Asset),
-    },
-    Entry {
-        template: "/v1/servers/{id}/refresh",
-        method: Method::POST,
-        target: Target::Servers(servers::Target::Change(servers::Change::Refresh)),
-    },
-    Entry {
-        template: "/v1/servers/{id}/credential",
-        method: Method::PUT,
-        target: Target::Servers(servers::Target::Change(servers::Change::SetCredential)),
-    },
-    Entry {
-        template: "/v1/servers/{id}/credential",
-        method: Method::DELETE,
-        target: Target::Servers(servers::Target::Change(servers::Change::DeleteCredential)),
-    },
-    Entry {
-        template: "/v1/servers/{id}/share",
-        method: Method::PUT,
-        target: Target::Servers(servers::Target::Change(servers::Change::Share)),
-    },
-    Entry {
-        template: "/v1/servers/{id}/share",
-        method: Method::DELETE,
-        target: Target::Servers(servers::Target::Change(servers::Change::Unshare)),
-    },
-    Entry {
-        template: "/v1/steps/compile",
-        method: Method::POST,
-        target: Target::Steps(steps::Target::Compile),
-    },
-    Entry {
-        template: "/v1/steps/run",
-        method: Method::POST,
-        target: Target::Steps(steps::Target::Run),
-    },
-    Entry { template: "/v1/tools", method: Method::GET, target: Target::Tools },
-];
+const ENTRIES: &[Entry] = {
+    use self::{
+        approvals::Target as Approval,
+        servers::{Change, Target as Server},
+        steps::Target as Step,
+    };
+    &[
+        entry(Method::POST, "/v1/oauth/connect/{id}", Target::Connect),
+        entry(Method::GET, "/v1/approvals", Target::Approvals(Approval::List)),
+        entry(Method::GET, "/v1/approvals/{id}", Target::Approvals(Approval::Show)),
+        entry(
+            Method::POST,
+            "/v1/approvals/{id}/approve",
+            Target::Approvals(Approval::Decide { yes: true }),
+        ),
+        entry(
+            Method::POST,
+            "/v1/approvals/{id}/refuse",
+            Target::Approvals(Approval::Decide { yes: false }),
+        ),
+        entry(Method::POST, "/v1/invoke", Target::Invoke),
+        entry(Method::GET, "/v1/servers", Target::Servers(Server::List)),
+        entry(Method::POST, "/v1/servers", Target::Servers(Server::Change(Change::Register))),
+        entry(Method::POST, "/v1/servers/import", Target::Servers(Server::Change(Change::Import))),
+        entry(Method::GET, "/v1/servers/{id}", Target::Servers(Server::Show)),
+        entry(Method::DELETE, "/v1/servers/{id}", Target::Servers(Server::Change(Change::Delete))),
+        entry(Method::GET, "/v1/servers/{id}/asset", Target::Servers(Server::Asset)),
+        entry(
+            Method::POST,
+            "/v1/servers/{id}/refresh",
+            Target::Servers(Server::Change(Change::Refresh)),
+        ),
+        entry(
+            Method::PUT,
+            "/v1/servers/{id}/credential",
+            Target::Servers(Server::Change(Change::SetCredential)),
+        ),
+        entry(
+            Method::DELETE,
+            "/v1/servers/{id}/credential",
+            Target::Servers(Server::Change(Change::DeleteCredential)),
+        ),
+        entry(
+            Method::PUT,
+            "/v1/servers/{id}/share",
+            Target::Servers(Server::Change(Change::Share)),
+        ),
+        entry(
+            Method::DELETE,
+            "/v1/servers/{id}/share",
+            Target::Servers(Server::Change(Change::Unshare)),
+        ),
+        entry(Method::POST, "/v1/steps/compile", Target::Steps(Step::Compile)),
+        entry(Method::POST, "/v1/steps/run", Target::Steps(Step::Run)),
+        entry(Method::GET, "/v1/tools", Target::Tools),
+    ]
+};
 
 /// How long whoever meets an audit log that fails is asked to wait.
 const AUDIT_PAUSE: Duration = Duration::from_secs(5);

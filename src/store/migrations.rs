@@ -11,43 +11,26 @@ pub(super) struct Migration {
     pub postgres: &'static str,
 }
 
+/// A step by its file, which begins with its number.
+macro_rules! migration {
+    ($number:literal, $name:literal) => {
+        Migration {
+            name: $name,
+            sqlite: include_str!(concat!("migrations/", $number, "_", $name, ".sqlite.sql")),
+            postgres: include_str!(concat!("migrations/", $number, "_", $name, ".postgres.sql")),
+        }
+    };
+}
+
 /// In order; the first is number 1.
 const MIGRATIONS: &[Migration] = &[
-    Migration {
-        name: "replays",
-        sqlite: include_str!("migrations/0001_replays.sqlite.sql"),
-        postgres: include_str!("migrations/0001_replays.postgres.sql"),
-    },
-    Migration {
-        name: "credentials",
-        sqlite: include_str!("migrations/0002_credentials.sqlite.sql"),
-        postgres: include_str!("migrations/0002_credentials.postgres.sql"),
-    },
-    Migration {
-        name: "approvals",
-        sqlite: include_str!("migrations/0003_approvals.sqlite.sql"),
-        postgres: include_str!("migrations/0003_approvals.postgres.sql"),
-    },
-    Migration {
-        name: "quotas",
-        sqlite: include_str!("migrations/0004_quotas.sqlite.sql"),
-        postgres: include_str!("migrations/0004_quotas.postgres.sql"),
-    },
-    Migration {
-        name: "pins",
-        sqlite: include_str!("migrations/0005_pins.sqlite.sql"),
-        postgres: include_str!("migrations/0005_pins.postgres.sql"),
-    },
-    Migration {
-        name: "pin_history",
-        sqlite: include_str!("migrations/0006_pin_history.sqlite.sql"),
-        postgres: include_str!("migrations/0006_pin_history.postgres.sql"),
-    },
-    Migration {
-        name: "servers",
-        sqlite: include_str!("migrations/0007_servers.sqlite.sql"),
-        postgres: include_str!("migrations/0007_servers.postgres.sql"),
-    },
+    migration!("0001", "replays"),
+    migration!("0002", "credentials"),
+    migration!("0003", "approvals"),
+    migration!("0004", "quotas"),
+    migration!("0005", "pins"),
+    migration!("0006", "pin_history"),
+    migration!("0007", "servers"),
 ];
 
 const LIST: &str = "CREATE TABLE IF NOT EXISTS hangu_migration (
