@@ -165,7 +165,8 @@ fn a_kill_at_any_moment_sends_no_call_twice() {
                     while call(gateway, next.fetch_add(1, Ordering::Relaxed)).is_ok() {}
                 });
             }
-            thread::sleep(Duration::from_millis(40 + 17 * round));
+            until("calls are under way", || next.load(Ordering::Relaxed) > known + 6);
+            thread::sleep(Duration::from_millis(17 * round));
             gateway.signal(9);
         });
     }
@@ -173,7 +174,8 @@ fn a_kill_at_any_moment_sends_no_call_twice() {
     for seen in up.calls() {
         *sent.entry(seen.params["arguments"]["n"].as_u64().unwrap()).or_default() += 1;
     }
-    assert!(sent.len() > 20, "{sent:?}");
+    // Of each round at least those that were answered before the kill.
+    assert!(sent.len() >= 8 * 3, "{sent:?}");
     assert!(sent.values().all(|times| *times == 1), "{sent:?}");
 }
 
