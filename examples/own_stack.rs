@@ -52,7 +52,9 @@ use hangu::{
         policy::PolicyLayer,
         respond::RespondLayer,
         route::RouteLayer,
-        stage::{Era, ListConfig, Permitted, Upstream, UpstreamAuth, Upstreams, World, Worlds},
+        stage::{
+            Era, ListConfig, Permitted, Serial, Upstream, UpstreamAuth, Upstreams, World, Worlds,
+        },
         trace::TraceLayer,
         translate::{
             Cancels, ResumeLimits, Streams,
@@ -160,6 +162,7 @@ fn upstreams(clock: &UpstreamName) -> Outcome<Upstreams> {
         ..ClusterConfig::new(clock.shared(), vec![address], guard)
     };
     let upstream = Upstream {
+        serial: Serial::next(),
         name: clock.clone(),
         server_key: clock.shared(),
         dialect: DialectKind::McpLite,

@@ -9,7 +9,7 @@ use crate::{
     channel::{Channels, EnvValue, HttpSse, HttpSseConfig, ProcessConfig, Processes},
     config::{self, Config, EnvSource},
     model::{server::DialectKind, server_key::server_key},
-    stack::stage::{Upstream, Upstreams},
+    stack::stage::{Serial, Upstream, Upstreams},
     telemetry::Metrics,
     upstream::{
         Breaker, Cluster, ClusterConfig, Egress, Endpoint, Guard, Reach, Retries, Transport,
@@ -33,6 +33,7 @@ pub(super) fn upstreams(
             None => over_http(upstream, transport, egress, channels)?,
         };
         Ok(Arc::new(Upstream {
+            serial: Serial::next(),
             name: upstream.name.clone(),
             server_key: key(upstream),
             dialect: upstream.dialect,

@@ -45,10 +45,18 @@ where
             Era::Lite => self.upstream.set_served(Served::TOOLS),
             Era::Modern(_) if !heard => self.hear().await?,
             // The answer to `initialize` says it, and the session's layer reads that.
-            Era::Legacy if self.sessions.greets_again(&self.upstream) => {
+            Era::Legacy
+                if self.sessions.greets_again(&self.upstream) || !self.upstream.has_declared() =>
+            {
                 self.ask(SouthRequest::Probe).await?;
             }
             Era::Modern(_) | Era::Legacy => {}
+        }
+        // Who said nothing yet has not said that it serves nothing: what it had would be gone.
+        if !self.upstream.has_declared() {
+            let message = format!("`{}` did not say what it serves", self.upstream.name);
+            let error = Error::new(Code::ExternalServiceError, message);
+            return Err(error.with_kind("malformed").from_upstream());
         }
         Ok(era)
     }
@@ -56,7 +64,7 @@ where
     /// Asks a stateless server again what it declares; what it said before stands where it does
     /// not answer, and its listings will tell the trouble.
     async fn hear(&self) -> Result<(), Error> {
-        let unheard = self.upstream.served().is_empty();
+        let unheard = !self.upstream.has_declared();
         match self.ask(SouthRequest::Probe).await {
             Ok(Final::Result(body)) => self.take_declared(&body.raw),
             // It is away: to ask for its lists would only take as long again.
@@ -111,7 +119,7 @@ where
 
     /// A stateless server that does not answer `server/discover` as it must.
     fn heard_of(&self, version: Version) -> Result<Era, Error> {
-        if self.upstream.served().is_empty() {
+        if !self.upstream.has_declared() {
             self.upstream.set_served(Served::TOOLS);
         }
         Ok(Era::Modern(version))

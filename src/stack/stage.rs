@@ -78,6 +78,9 @@ impl Era {
 
 /// An upstream as configured.
 pub struct Upstream {
+    /// Tells one that was made from any other, of whatever name: what was opened with the
+    /// settings of one serves no other.
+    pub serial: Serial,
     pub name: UpstreamName,
     pub server_key: Arc<str>,
     pub dialect: DialectKind,
@@ -128,6 +131,20 @@ pub struct Introduced {
     pub revision: Option<Version>,
 }
 
+/// A number that no other has in this process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Serial(u64);
+
+impl Serial {
+    pub fn next() -> Self {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        Self(NEXT.fetch_add(1, Ordering::Relaxed))
+    }
+}
+
+/// Set once the server has said what it serves, which may be nothing.
+const DECLARED: u16 = 1 << 15;
+
 impl Upstream {
     pub fn era(&self) -> Option<Era> {
         *self.era.read()
@@ -156,11 +173,16 @@ impl Upstream {
 
     /// What the server declared that it serves; nothing, until it was asked.
     pub fn served(&self) -> Served {
-        Served::from_bits(self.served.load(Ordering::Relaxed))
+        Served::from_bits(self.served.load(Ordering::Relaxed) & !DECLARED)
+    }
+
+    /// Whether the server has said what it serves.
+    pub fn has_declared(&self) -> bool {
+        self.served.load(Ordering::Relaxed) != 0
     }
 
     pub fn set_served(&self, served: Served) {
-        self.served.store(served.bits(), Ordering::Relaxed);
+        self.served.store(served.bits() | DECLARED, Ordering::Relaxed);
     }
 
     /// What a session of the handshake era declares for a client: what it can be asked for, as

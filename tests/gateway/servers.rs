@@ -301,17 +301,45 @@ fn who_shares_one_server_opens_it_with_his_own_credential() {
     }
 }
 
-/// Also where it listed the same for a while: what changes later is seen.
+/// Also where it listed the same for a while, and has a session open for calls meanwhile: what
+/// changes later is seen, and what does not stays.
 #[test]
 fn a_server_in_use_is_looked_at_again_and_again() {
-    let (gateway, server) = (gateway_with("servers: { refresh: 1s }\n"), server(Speaks::Stateless));
-    let path = format!("/mcp/{}", bring(&gateway, "E1", &server, SECRET));
-    wait_for("it is listed four times", Duration::from_secs(20), || {
-        assert!(tools(&gateway, "E1", &path).contains(&"echo".to_owned()));
-        server.of("tools/list").len() >= 4
-    });
-    server.lists(r#"[{"name":"later","description":"Later.","inputSchema":{"type":"object"}}]"#);
-    wait_for("what it lists later is seen", Duration::from_secs(20), || {
-        tools(&gateway, "E1", &path) == ["later"]
-    });
+    for speaks in [Speaks::Stateless, Speaks::Handshake("2025-11-25")] {
+        let (gateway, server) = (gateway_with("servers: { refresh: 1s }\n"), server(speaks));
+        let key = bring(&gateway, "E1", &server, SECRET);
+        let path = format!("/mcp/{key}");
+        let look = |path: &str| {
+            let reply = ask(
+                &gateway,
+                "E1",
+                if path.is_empty() { "GET" } else { "POST" },
+                &format!("/v1/servers/{key}{path}"),
+                &Value::Null,
+            );
+            json_of(&reply, 200)
+        };
+        wait_for("it is listed four times", Duration::from_secs(20), || {
+            assert!(tools(&gateway, "E1", &path).contains(&"echo".to_owned()), "{speaks:?}");
+            let reply = call(&gateway, "E1", &path, "echo", &json!({}));
+            assert!(reply.text().contains("said"), "{speaks:?}: {}", reply.text());
+            server.of("tools/list").len() >= 4
+        });
+        assert_eq!(look("/refresh")["toolCount"], 5, "{speaks:?}");
+        let told = look("");
+        let revision =
+            if let Speaks::Handshake(revision) = speaks { revision } else { "2026-07-28" };
+        assert_eq!(
+            (&told["toolCount"], &told["revision"]),
+            (&json!(5), &json!(revision)),
+            "{told}"
+        );
+        let greets = matches!(speaks, Speaks::Handshake(_));
+        assert_eq!(told["serverInfo"]["name"].is_string(), greets, "{told}");
+        server
+            .lists(r#"[{"name":"later","description":"Later.","inputSchema":{"type":"object"}}]"#);
+        wait_for("what it lists later is seen", Duration::from_secs(20), || {
+            tools(&gateway, "E1", &path) == ["later"]
+        });
+    }
 }

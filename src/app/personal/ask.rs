@@ -18,7 +18,7 @@ use crate::{
     model::{caller::Caller, exchange::Closing, reply::Reply},
     registry::{
         Catalog, Registry,
-        server::{Archive, Failure},
+        server::{Archive, Failure, ServerInfo},
     },
     stack::{
         session::Sessions,
@@ -168,10 +168,15 @@ where
 /// What was listed just now.
 fn archive(catalog: &Catalog, upstream: &Upstream, now_ms: u64) -> Archive {
     let served = upstream.served();
+    let introduced = upstream.introduced();
+    let introduced = introduced.as_deref();
+    let said = introduced.and_then(|it| Some((it.name.as_deref()?, it.version.as_deref()?)));
     let mut archive = Archive {
+        server: said
+            .map(|(name, version)| ServerInfo { name: name.into(), version: version.into() }),
         served: Some(served),
         instructions: upstream.instructions(),
-        spoken: upstream.era().map(spoken),
+        spoken: upstream.era().map(|era| spoken(era, introduced.and_then(|it| it.revision))),
         listed_ms: now_ms,
         ..Archive::default()
     };

@@ -14,7 +14,7 @@ use crate::{
         template::HeaderSource,
     },
     registry::server::{Archive, AuthKind, Registration, Spoken},
-    stack::stage::{Era, Upstream, UpstreamAuth},
+    stack::stage::{Era, Serial, Upstream, UpstreamAuth},
     upstream::{
         Breaker, BreakerConfig, Cluster, ClusterConfig, ClusterError, Egress, Endpoint, Guard,
         Reach, Retries, RetryConfig, Transport,
@@ -101,6 +101,7 @@ impl Maker {
         let timeout = options.timeout.unwrap_or(self.limits.timeout);
         let headers = options.headers.iter();
         Ok(Arc::new(Upstream {
+            serial: Serial::next(),
             reach: self.reach(registration, &name, timeout)?,
             server_key: server_key.clone(),
             dialect: *dialect,
@@ -189,10 +190,10 @@ pub(super) fn recall(upstream: &Upstream, archive: &Archive) {
 }
 
 /// The same, as an archive has it.
-pub(super) fn spoken(era: Era) -> Spoken {
+pub(super) fn spoken(era: Era, revision: Option<Version>) -> Spoken {
     match era {
         Era::Modern(version) => Spoken::Modern(version),
-        Era::Legacy => Spoken::Handshake(None),
+        Era::Legacy => Spoken::Handshake(revision),
         Era::Lite => Spoken::Lite,
     }
 }

@@ -62,7 +62,7 @@ where
         agreed(response, id, name).await.map_err(not_called)?;
     // What one employee's session shows is not what the server serves everybody. Of a server that
     // an employee brought nobody else says it: its owner's first session does.
-    let is_first = hop.upstream.name.is_key() && hop.upstream.served().is_empty();
+    let is_first = hop.upstream.name.is_key() && !hop.upstream.has_declared();
     if hop.caller.is_none() || hop.upstream.shares_sessions() || is_first {
         hop.upstream.set_served(served);
         hop.upstream.set_instructions(instructions);

@@ -13,14 +13,13 @@ use std::{
 use dashmap::DashMap;
 use tokio::{sync::Mutex, time::Instant};
 
-use super::super::stage::{HeldSession, Hop, Upstream};
+use super::super::stage::{HeldSession, Hop, Serial, Upstream};
 use crate::{
     error::{Code, Error},
     mcp::{Capabilities, LogLevel, Version},
     model::{
         caller::{Caller, CallerId, EmployeeId, TenantId},
         exchange::Exchange,
-        server::UpstreamName,
     },
     telemetry::{EndedSession, Metrics},
 };
@@ -28,7 +27,7 @@ use crate::{
 /// Whose session at which upstream, and what it declares that can be asked for.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 struct Key {
-    upstream: UpstreamName,
+    upstream: Serial,
     owner: Owner,
     capabilities: Capabilities,
 }
@@ -145,7 +144,7 @@ impl Sessions {
                 Owner::One(tenant.clone(), id.clone(), principal.employee.clone())
             }
         };
-        let upstream = hop.upstream.name.clone();
+        let upstream = hop.upstream.serial;
         let key = Key { upstream, owner, capabilities: hop.capabilities };
         if let Some(slot) = self.slots.get(&key) {
             slot.used.store(self.now(), Ordering::Relaxed);
@@ -168,7 +167,7 @@ impl Sessions {
     /// that keeps no sessions says only when it is greeted what it serves. Says whether so.
     pub fn greets_again(&self, upstream: &Upstream) -> bool {
         let own = Key {
-            upstream: upstream.name.clone(),
+            upstream: upstream.serial,
             owner: Owner::Gateway,
             capabilities: upstream.discovers(),
         };
@@ -189,7 +188,7 @@ impl Sessions {
     fn make_room(&self, upstream: &Upstream) -> Result<(), Error> {
         let mut count = 0;
         let mut oldest: Option<(u64, Key)> = None;
-        for entry in self.slots.iter().filter(|entry| entry.key().upstream == upstream.name) {
+        for entry in self.slots.iter().filter(|entry| entry.key().upstream == upstream.serial) {
             count += 1;
             let used = entry.used.load(Ordering::Relaxed);
             if Arc::strong_count(entry.value()) == 1
