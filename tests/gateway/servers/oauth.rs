@@ -1,6 +1,12 @@
 //! Servers of employees' own that are opened by OAuth: whoever sees one grants his own token.
 
-use std::time::Duration;
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
 
 use serde_json::{Value, json};
 
@@ -10,6 +16,7 @@ use crate::{
         Pair,
         consent::{Browser, PUBLIC, connect_url, query},
     },
+    process_support::Answer,
     support::{Gateway, Reply, Request, wait_for},
 };
 
@@ -210,6 +217,29 @@ fn whoever_sees_the_server_is_asked_by_his_own_client() {
         let done = asking(&gateway, who, &key, &back);
         assert_eq!(done["content"][0]["text"], "ok", "{done}");
     }
+}
+
+#[test]
+fn a_server_that_is_away_when_its_owner_connects_is_listed_when_it_is_back() {
+    let (gateway, pair) = (reachable(), Pair::start());
+    let (key, url) = bring(&gateway, &pair, &json!({ "type": "oauth" }), 201);
+    let place = format!("/v1/servers/{key}");
+    let away = Arc::new(AtomicBool::new(true));
+    let mut browser = Browser::default();
+    let location = browser.leave(&gateway, &url);
+    let is_away = away.clone();
+    pair.up.before(move |_| {
+        is_away.load(Ordering::Relaxed).then(|| Answer::body(503, "text/plain", "away"))
+    });
+    let back = browser.consent(&pair, &location);
+    let done = browser.get(&gateway, &back);
+    assert!(done.status == 200 && done.text().contains("is connected"), "{done:?}");
+    let said = || get(&gateway, "E1", &place)["lastError"].to_string();
+    wait_for("it is known that it could not be listed", SOON, || said().contains("failed"));
+    assert_eq!(get(&gateway, "E1", &place)["hasCredential"], true);
+    away.store(false, Ordering::Relaxed);
+    json_of(&post(&gateway, "E1", &format!("{place}/refresh")), 200);
+    assert_eq!(get(&gateway, "E1", &place)["health"], "ok");
 }
 
 #[test]
