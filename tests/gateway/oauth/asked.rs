@@ -292,11 +292,12 @@ fn stream(gateway: &Gateway, session: &str, employee: &str) -> Client {
     client
 }
 
-/// The next message of a stream that is no comment.
+/// The next message of a stream; what is only there to be taken up again is none.
 fn told(client: &mut Client) -> Value {
     loop {
         let event = client.event().expect("the stream goes on");
-        if let Some(data) = event.lines().find_map(|line| line.strip_prefix("data: ")) {
+        let data = event.lines().find_map(|line| line.strip_prefix("data:")).map(str::trim);
+        if let Some(data) = data.filter(|data| !data.is_empty()) {
             return serde_json::from_str(data).unwrap();
         }
     }

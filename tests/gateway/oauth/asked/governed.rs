@@ -121,6 +121,40 @@ fn who_has_confirmed_a_call_does_not_confirm_it_again() {
     assert_eq!(pair.up.calls().len(), 1);
 }
 
+/// The error comes at the end of a stream then.
+#[test]
+fn who_confirms_in_the_middle_of_a_call_is_told_the_link_at_its_end() {
+    let pair = Pair::start();
+    let gateway = governed(&pair);
+    let both = json!({ "elicitation": { "form": {}, "url": {} } });
+    let session = session(&gateway, "2025-11-25", &both, "E1");
+    let in_session = |body: &Value| {
+        Request::handshake(body.to_string())
+            .header("Mcp-Session-Id", &session)
+            .header("SSO-Emp-Id", "E1")
+    };
+    let call = || {
+        let params = json!({ "name": "echo", "arguments": { "n": 2 } });
+        let body = json!({ "jsonrpc": "2.0", "id": 7, "method": "tools/call", "params": params });
+        let mut client = Client::of(&gateway);
+        client.send(&in_session(&body));
+        assert_eq!(client.head().status, 200);
+        let question = told(&mut client);
+        assert_eq!(question["params"]["mode"], "form", "{question}");
+        let yes = json!({ "action": "accept", "content": {} });
+        let answer = json!({ "jsonrpc": "2.0", "id": question["id"], "result": yes });
+        assert_eq!(in_session(&answer).ask(&gateway).status, 202);
+        told(&mut client)
+    };
+    let end = call();
+    assert_eq!(end["error"]["code"], -32042, "{end}");
+    let link = &end["error"]["data"]["elicitations"][0];
+    connect(&gateway, &pair, link["url"].as_str().unwrap());
+    let end = call();
+    assert_eq!(end["result"]["content"][0]["text"], "ok", "{end}");
+    assert_eq!(pair.up.calls().len(), 1);
+}
+
 #[test]
 fn a_dry_run_asks_nobody() {
     let pair = Pair::start();
