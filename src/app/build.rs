@@ -25,7 +25,7 @@ use crate::{
     channel::Channels,
     clock::Clock,
     config::{self, Config},
-    credential::Purpose,
+    credential::{self, Purpose},
     edge::{self, Shutdown},
     identity::{
         api_key::{CallerEntry, Callers, Fixed, Identity, KeyDigest},
@@ -92,6 +92,7 @@ pub(super) fn app(
         clock: clock.clone(),
         vault: vault.clone(),
         tickets: Tickets::new(Sealer::new(ticket::PURPOSE, &source.secrets(Purpose::Tokens)?)),
+        once: approvals.clone(),
         public_url: config.public_url.as_ref().map(ToString::to_string),
         identity: identity.clone(),
     });
@@ -247,6 +248,7 @@ pub(super) fn app(
         own: own.clone().into(),
     });
     own.govern(governed.clone(), pins.clone());
+    oauth.pages.telling(on_grant(engines.client_states.clone(), own.clone()));
     let background = Background {
         transport: transport.clone(),
         on_change: governed.clone().on_change(),
@@ -306,6 +308,22 @@ pub(super) fn app(
         store,
         identity,
         pages: oauth.pages,
+    })
+}
+
+/// Whoever waits for an employee's grant learns that it has come: the client that was told where it
+/// is given, and the list of a server that the employee himself brought.
+fn on_grant(states: Arc<ClientStates>, own: PersonalServers) -> oauth::OnGrant {
+    Box::new(move |oauth::Granted { whose, owner, told }| {
+        let credential::Owner::Employee(employee) = &whose.owner else { return };
+        if let Some((session, link)) = told
+            && let Some(state) = states.find(session, Some(employee))
+        {
+            state.followed(&link);
+        }
+        if owner.as_ref() == Some(employee) {
+            own.granted(whose.tenant, employee.clone(), whose.server_key);
+        }
     })
 }
 

@@ -3,6 +3,8 @@
 //! Requests are queued at once and answered through a callback once they are durable. The store
 //! does not know what is sealed; whoever opens it does so elsewhere, where it may block.
 
+use std::fmt;
+
 use super::{CredentialKind, CredentialRef, Owner, Whose};
 use crate::model::caller::TenantId;
 
@@ -51,6 +53,12 @@ pub struct Held {
 pub struct Stamp {
     reference: CredentialRef,
     updated_ms: u64,
+}
+
+impl fmt::Display for Stamp {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}@{}", self.reference, self.updated_ms)
+    }
 }
 
 impl Held {

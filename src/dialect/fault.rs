@@ -45,6 +45,10 @@ pub fn object(error: &Error, trace_id: &str) -> Vec<u8> {
     text("outcome", error.unknown_outcome().then_some("unknown"));
     text("alias", error.code().alias());
     text("traceId", Some(trace_id));
+    if let Some(links) = error.elicitations() {
+        out.extend_from_slice(b",\"elicitations\":");
+        out.extend_from_slice(links);
+    }
     if let Some(required) = error.required_capabilities() {
         out.extend_from_slice(b",\"requiredCapabilities\":");
         out.extend_from_slice(required);
@@ -164,6 +168,7 @@ mod tests {
             .with_pointer("/p")
             .with_approval("a")
             .with_connect("https://gw.example/c")
+            .with_elicitations(-32_042, "[]")
             .with_required_capabilities("{}".into())
             .with_faults("[]")
             .with_unknown_outcome();
@@ -184,6 +189,7 @@ mod tests {
             "outcome",
             "alias",
             "traceId",
+            "elicitations",
             "requiredCapabilities",
             "faults",
         ];

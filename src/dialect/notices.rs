@@ -34,6 +34,15 @@ pub fn resource_updated(uri: &str) -> Notification {
     notification(Method::ResourceUpdated, Some(params.into()))
 }
 
+/// The notification that a link has been followed to its end. Only 2025-11-25 has it.
+pub fn link_followed(id: &str) -> Notification {
+    let mut params = Vec::with_capacity(id.len() + 24);
+    params.extend_from_slice(b"{\"elicitationId\":");
+    json::write_str(&mut params, id);
+    params.push(b'}');
+    notification(Method::ElicitationComplete, Some(params.into()))
+}
+
 pub fn notification(method: Method, params: Option<Bytes>) -> Notification {
     Notification { method: method.as_str().into(), params }
 }

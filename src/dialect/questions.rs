@@ -245,6 +245,23 @@ pub fn links(error: &RpcError) -> Option<ResultBody> {
     (!asked.is_empty()).then(|| asking(&asked, None))
 }
 
+/// The params of a question that wants a link followed. Of the revisions with such questions only
+/// 2025-11-25 has ids of links.
+pub fn link(url: &str, message: &str, id: Option<&str>) -> Bytes {
+    let mut out = Vec::with_capacity(url.len() + message.len() + 96);
+    out.extend_from_slice(b"{\"mode\":\"url\"");
+    for (name, value) in [("elicitationId", id), ("url", Some(url)), ("message", Some(message))] {
+        if let Some(value) = value {
+            out.push(b',');
+            json::write_str(&mut out, name);
+            out.push(b':');
+            json::write_str(&mut out, value);
+        }
+    }
+    out.push(b'}');
+    out.into()
+}
+
 /// The error that names what a client has to declare, as 2026-07-28 has it.
 pub fn missing(needed: Capabilities, message: &str) -> RpcError {
     let mut text = Vec::with_capacity(message.len() + 2);

@@ -30,6 +30,7 @@ struct Inner {
     pointer: Option<Box<str>>,
     approval: Option<Box<str>>,
     connect: Option<Box<str>>,
+    elicitations: Option<Bytes>,
     required: Option<Bytes>,
     faults: Option<Bytes>,
     unknown_outcome: bool,
@@ -85,6 +86,7 @@ impl Error {
             pointer: None,
             approval: None,
             connect: None,
+            elicitations: None,
             required: None,
             faults: None,
             unknown_outcome: false,
@@ -185,6 +187,13 @@ impl Error {
         self
     }
 
+    /// Told as the protocol's own error that wants links followed first: they are one JSON list.
+    pub fn with_elicitations(mut self, rpc_code: i32, json: impl Into<Bytes>) -> Self {
+        self.0.elicitations = Some(json.into());
+        self.0.form = Form::Protocol { rpc_code, status: 200, data: None };
+        self
+    }
+
     /// What the client would have to declare, as one JSON object.
     pub fn with_required_capabilities(mut self, json: Bytes) -> Self {
         self.0.required = Some(json);
@@ -276,6 +285,10 @@ impl Error {
 
     pub fn connect(&self) -> Option<&str> {
         self.0.connect.as_deref()
+    }
+
+    pub fn elicitations(&self) -> Option<&Bytes> {
+        self.0.elicitations.as_ref()
     }
 
     pub fn required_capabilities(&self) -> Option<&Bytes> {

@@ -50,8 +50,19 @@ impl States {
         state: &str,
         now_ms: u64,
     ) -> Result<String, SealFault> {
+        self.seal_until(owner, call, state, now_ms.saturating_add(self.life_ms))
+    }
+
+    /// The same, for something that has a time of its own.
+    pub fn seal_until(
+        &self,
+        owner: Owner<'_>,
+        call: &str,
+        state: &str,
+        until_ms: u64,
+    ) -> Result<String, SealFault> {
         let mut plain = bound_to(owner, call);
-        plain.extend_from_slice(&now_ms.saturating_add(self.life_ms).to_be_bytes());
+        plain.extend_from_slice(&until_ms.to_be_bytes());
         plain.extend_from_slice(state.as_bytes());
         self.sealer.seal(&plain)
     }

@@ -1,14 +1,24 @@
 //! Texts of the gateway's own that go through somebody's browser, sealed: who has one can bring it
 //! back, and neither read nor change it. What it says, and how long it is good, is its owner's.
 
+use sha2::{Digest, Sha256};
+
 use super::seal::{SealFault, Sealer};
-use crate::model::keys::KeySecrets;
+use crate::model::{ids, keys::KeySecrets};
 
 /// The purpose of tickets, for `Sealer`.
 pub const PURPOSE: &str = "ticket";
 
 /// The longest sealed ticket, in characters: it stands in a URL.
 const MAX_TICKET: usize = 4 * 1024;
+
+/// A name for a link that has a ticket in it: whoever knows the link can work it out, and nobody
+/// the link from it.
+pub fn name_of(link: &str) -> String {
+    let digest: [u8; 32] = Sha256::digest(link).into();
+    let digits = ids::hex::<32, 64>(digest);
+    digits.iter().take(32).map(|digit| char::from(*digit)).collect()
+}
 
 /// Seals and opens tickets.
 #[derive(Debug)]

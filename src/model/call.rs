@@ -241,3 +241,21 @@ pub struct Call {
     /// operator lists in `forward_headers`.
     pub headers: http::HeaderMap,
 }
+
+// === impl Call ===
+
+impl Call {
+    /// Whether its client can be told a link to follow.
+    pub fn can_follow_links(&self) -> bool {
+        let declared = self.client.capabilities.contains(Capabilities::ELICITATION_URL);
+        declared && (self.dialect == NorthDialect::Modern || self.links_have_ids())
+    }
+
+    /// Whether links that its client is told have ids, under which it hears that they were
+    /// followed: in sessions of 2025-11-25 alone.
+    pub fn links_have_ids(&self) -> bool {
+        let declared = self.client.capabilities.contains(Capabilities::ELICITATION_URL);
+        let revision = self.dialect == NorthDialect::Legacy(Version::V2025_11_25);
+        declared && revision && self.client.session.is_some()
+    }
+}

@@ -23,14 +23,10 @@ use futures_util::future::Either;
 use tokio::time::Instant;
 use tower::{Layer, Service};
 
-use self::{
-    confirm::Said,
-    held::{Brought, Held},
-    ticket::Ticket,
-};
+use self::{confirm::Said, held::Held, ticket::Ticket};
 use super::{
     asked::Asked,
-    stage::{BoxFuture, Permitted, TrialApproval},
+    stage::{BoxFuture, Brought, Permitted, TrialApproval, not_good},
 };
 use crate::{
     approval::{ApprovalId, Approvals, ArgumentSeal, Ended, Request, Standing, State, Token, Use},
@@ -220,7 +216,7 @@ impl ApprovalLayer {
         let expires_ms = self.approvals.now_ms().saturating_add(life);
         match self.approvals.take(token, expires_ms).await {
             Ok(true) => Ok(()),
-            Ok(false) => Err(ticket::not_good()),
+            Ok(false) => Err(not_good()),
             Err(fault) => Err(told::store(fault)),
         }
     }
@@ -342,7 +338,7 @@ struct Spending {
 
 impl Spending {
     fn failed(&mut self, error: &Error) {
-        let unsent = Failure::of(error).is_some_and(|failure| !failure.sent());
+        let unsent = error.is_unsent() || Failure::of(error).is_some_and(|failure| !failure.sent());
         let nothing_left = self.exchange.facts().attempts.is_empty() || unsent;
         if error.unknown_outcome() || !nothing_left {
             self.used = None;

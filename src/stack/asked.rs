@@ -70,7 +70,7 @@ impl Asked {
         employee: Option<EmployeeId>,
         questions: usize,
     ) -> Result<Asking, Error> {
-        self.reserve(&holder)?;
+        let place = self.place(holder)?;
         let (answers, answered) = mpsc::unbounded_channel();
         let ids: Vec<Box<str>> = (0..questions)
             .map(|place| {
@@ -81,7 +81,16 @@ impl Asked {
                 id
             })
             .collect();
-        Ok(Asking { of: self.clone(), holder, session, ids, answered, got: HashMap::new() })
+        Ok(Asking { of: self.clone(), session, ids, answered, got: HashMap::new(), _place: place })
+    }
+
+    /// A place among the calls that wait for somebody; given back when it is dropped.
+    ///
+    /// # Errors
+    /// As many calls of the holder's, or of all, wait as may.
+    pub fn place(self: &Arc<Self>, holder: Holder) -> Result<Place, Error> {
+        self.reserve(&holder)?;
+        Ok(Place { of: self.clone(), holder })
     }
 
     /// Takes a client's response; false where nothing was asked under that id.
@@ -122,11 +131,17 @@ impl Asked {
 /// The questions of one call. Dropped, they are open no longer.
 pub struct Asking {
     of: Arc<Asked>,
-    holder: Holder,
     session: SessionHash,
     ids: Vec<Box<str>>,
     answered: mpsc::UnboundedReceiver<(usize, Answer)>,
     got: HashMap<usize, Answer>,
+    _place: Place,
+}
+
+/// A place among the calls that wait.
+pub struct Place {
+    of: Arc<Asked>,
+    holder: Holder,
 }
 
 impl Asking {
@@ -152,6 +167,11 @@ impl Drop for Asking {
         for id in self.ids.drain(..) {
             self.of.open.remove(&(self.session, id));
         }
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
         self.of.calls.fetch_sub(1, Ordering::Relaxed);
         if let Some(mut each) = self.of.each.get_mut(&self.holder) {
             *each -= 1;

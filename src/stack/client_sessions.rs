@@ -175,6 +175,15 @@ impl ClientState {
         }
     }
 
+    /// A link that the client was told has been followed to its end. Without a stream it is not
+    /// told so.
+    pub fn followed(&self, link: &str) {
+        let stream = self.inner.lock().stream.upgrade();
+        if let Some(stream) = stream {
+            stream.followed(link);
+        }
+    }
+
     /// Whether a resource is watched, by the name that the client has for it.
     pub fn watches(&self, uri: &str) -> bool {
         self.inner.lock().watched.contains_key(uri)

@@ -147,12 +147,9 @@ impl ListenLayer {
         };
         let beside = beside.as_deref();
         let seen = Seen::of(&world, &view, beside, &call.surface);
-        let subscriber = Arc::new(Subscriber::new(
-            Caller::clone(&call.caller),
-            call.surface.clone(),
-            wanted,
-            seen,
-        ));
+        let (caller, surface) = (Caller::clone(&call.caller), call.surface.clone());
+        let subscriber = Subscriber::new(caller, surface, wanted, seen);
+        let subscriber = Arc::new(subscriber.following_links(call.links_have_ids()));
         let mut subscriptions = Vec::new();
         if call.dialect == NorthDialect::Modern {
             let hears: Weak<dyn Hears> = Arc::downgrade(&(subscriber.clone() as Arc<dyn Hears>));

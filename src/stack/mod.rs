@@ -20,6 +20,7 @@ pub mod asked;
 pub mod audit;
 pub mod challenge;
 pub mod client_sessions;
+pub mod consent;
 pub mod continuation;
 pub mod credential;
 pub mod dry_run;
@@ -50,6 +51,7 @@ use self::{
     audit::AuditLayer,
     challenge::Challenges,
     client_sessions::ClientStates,
+    consent::ConsentLayer,
     continuation::ContinuationLayer,
     credential::CredentialLayer,
     dry_run::DryRunLayer,
@@ -205,6 +207,15 @@ where
     let stack = IdempotencyLayer::new(e.replays.clone(), e.keys.clone()).layer(stack);
     // Replays are charged too, or a key would be a way around the limits.
     let stack = RateLimitLayer.layer(stack);
+    // What waits for a grant takes no slot, and what ends for want of one has been let go by all
+    // that is below.
+    let stack = ConsentLayer {
+        states: e.states.clone(),
+        asked: e.asked.clone(),
+        vault: e.vault.clone(),
+        clock: e.clock.clone(),
+    }
+    .layer(stack);
     // Wrong arguments cost no quota: whoever repairs them can try again.
     let stack = ValidateLayer::new(e.keys.clone()).layer(stack);
     // What is stored and recorded below has the server's names, what goes up the caller's.

@@ -156,7 +156,8 @@ async fn employees(vault: &Vault, hop: &Hop) -> Result<Option<Arc<Held>>, Error>
         (Some(held), _) => Ok(Some(held)),
         // Whoever brings tokens knows where one is granted.
         (None, UpstreamAuth::Tokens(source)) => {
-            let asked = Asked { whose: Some(whose), refused: None };
+            let session = hop.exchange.facts().session_hash;
+            let asked = Asked { whose: Some(whose), refused: None, session };
             let refused = source.token(asked).await.err().unwrap_or(TokenFault::Nobody);
             Err(answer::no_token(&hop.upstream, refused))
         }

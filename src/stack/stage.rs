@@ -4,6 +4,7 @@
 //! Also the world that decides calls at one moment (`stage/world.rs`).
 
 mod auth;
+mod brought;
 mod personal;
 mod world;
 
@@ -47,6 +48,7 @@ use crate::{
 };
 
 pub use self::auth::UpstreamAuth;
+pub use self::brought::{Brought, is_brought, not_good, said};
 pub use self::personal::{Beside, Loading, Own, Personal, is_of_both, may_be_own, of_operator};
 pub use self::world::{ListConfig, Page, PageKey, World, Worlds};
 

@@ -1,7 +1,9 @@
 //! The gateway as an OAuth client of the servers behind it.
 
+mod asked;
 pub mod consent;
 mod own;
+mod replicas;
 
 use std::{collections::HashMap, net::SocketAddr, sync::Arc};
 

@@ -107,10 +107,12 @@ impl Within<'_> {
     }
 
     /// A tool that the employee may not use answers like none; but the step names it, and it was
-    /// compiled for his tenant, so what he lacks is the right.
+    /// compiled for his tenant, so what he lacks is the right. Of one that he sees, it is what was
+    /// said: a credential, or a grant.
     fn no_right(self, error: Error, asked: &Asked<'_>, exchange: &Exchange) -> Error {
         if !matches!(error.code(), Code::NotFound | Code::ServerNotConfigured)
             || error.is_from_upstream()
+            || exchange.facts().admitted
         {
             return error;
         }

@@ -17,13 +17,14 @@ use super::{
     fetch::{Fetch, Named},
 };
 use crate::{
+    approval::store::ApprovalStore,
     clock::Clock,
     config::Consent as Settings,
     credential::{
         Credential, Owner, Vault, Whose,
         oauth::{
-            Asked, Asking, Challenge, Grant, OwnSettings, Refused, Token, TokenAnswer, TokenFault,
-            TokenSource, union,
+            Asked, Asking, Challenge, Grant, INVITED_MS, OwnSettings, Refused, Token, TokenAnswer,
+            TokenFault, TokenSource, union,
         },
         store::Held,
     },
@@ -31,8 +32,6 @@ use crate::{
     model::caller::{EmployeeId, TenantId},
 };
 
-/// How long an invitation to connect is good, and what follows from it.
-pub(super) const LIFE_MS: u64 = 600_000;
 /// A token is renewed when it has less than this left.
 const MARGIN_MS: u64 = 30_000;
 
@@ -45,6 +44,8 @@ pub(super) struct Shared {
     pub clients: Clients,
     /// Where employees' browsers reach the gateway; without it nobody can connect.
     pub public_url: Option<String>,
+    /// What is good once, for all replicas of a store.
+    pub once: Arc<dyn ApprovalStore>,
     /// Grants that are being renewed.
     pub renewing: DashMap<Whose, Arc<Mutex<()>>>,
 }
@@ -80,6 +81,8 @@ pub(super) struct Invitation {
     pub owner: Option<String>,
     pub scope: Option<String>,
     pub resource_metadata: Option<String>,
+    /// Of the client that was told the link, where it has one.
+    pub session: Option<[u8; 8]>,
     pub until_ms: u64,
 }
 
@@ -137,6 +140,7 @@ impl Consent {
         whose: &Whose,
         challenge: Option<&Challenge>,
         scope: &str,
+        session: Option<[u8; 8]>,
     ) -> Option<String> {
         let base = self.shared.public_url.as_deref()?;
         let Owner::Employee(employee) = &whose.owner else { return None };
@@ -155,11 +159,12 @@ impl Consent {
             owner: self.owner().map(|owner| owner.as_str().to_owned()),
             scope,
             resource_metadata: challenge.and_then(|it| it.resource_metadata.clone()),
-            until_ms: self.shared.clock.now_ms().saturating_add(LIFE_MS),
+            session,
+            until_ms: self.shared.clock.now_ms().saturating_add(INVITED_MS),
         };
         let text = serde_json::to_vec(&invitation).ok()?;
         let ticket = self.shared.tickets.seal(&text).ok()?;
-        Some(format!("{base}{}?t={ticket}", super::pages::CONNECT))
+        Some(super::pages::link(base, &ticket))
     }
 
     async fn token(&self, asked: Asked) -> Result<Token, TokenFault> {
@@ -169,7 +174,8 @@ impl Consent {
         let ask = |scope: &str| {
             let challenge = refused.map(|refused| &refused.challenge);
             // What listings need is no employee's call: nobody reads what it says.
-            let url = (!listing).then(|| self.invite(&whose, challenge, scope)).flatten();
+            let invite = || self.invite(&whose, challenge, scope, asked.session);
+            let url = (!listing).then(invite).flatten();
             Err(TokenFault::Consent { url })
         };
         let Some((held, grant)) = self.grant(&whose).await? else { return ask("") };

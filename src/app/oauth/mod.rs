@@ -16,6 +16,7 @@ use std::sync::Arc;
 use dashmap::DashMap;
 
 use crate::{
+    approval::store::ApprovalStore,
     clock::Clock,
     config,
     credential::{
@@ -29,7 +30,7 @@ use crate::{
     upstream::{Egress, Transport},
 };
 
-pub(super) use self::pages::Pages;
+pub(super) use self::pages::{Granted, OnGrant, Pages};
 use self::{
     clients::Clients,
     consent::{Consent, Said, Shared, Source},
@@ -44,6 +45,8 @@ pub(super) struct Parts {
     pub clock: Clock,
     pub vault: Arc<Vault>,
     pub tickets: Tickets,
+    /// What is good once, for all replicas of a store.
+    pub once: Arc<dyn ApprovalStore>,
     /// Where employees' browsers reach the gateway.
     pub public_url: Option<String>,
     /// The gateway's own keys, where there is a keyring.
@@ -61,7 +64,7 @@ pub(super) struct Oauth {
 
 impl Oauth {
     pub fn new(parts: Parts) -> Self {
-        let Parts { transport, egress, clock, vault, tickets, public_url, identity } = parts;
+        let Parts { transport, egress, clock, vault, tickets, once, public_url, identity } = parts;
         let fetch = Fetch { transport, egress };
         let clients =
             Clients { fetch: fetch.clone(), vault: vault.clone(), public_url: public_url.clone() };
@@ -72,6 +75,7 @@ impl Oauth {
             tickets,
             clients,
             public_url,
+            once,
             renewing: DashMap::new(),
         };
         Self { fetch, clock, identity, pages: Arc::new(Pages::new(Arc::new(shared))) }
@@ -161,5 +165,5 @@ fn invite(consent: &Consent, caller: &Caller) -> Option<String> {
     let employee = caller.principal.employee.as_ref()?;
     let key = &consent.server_key;
     let whose = consent::whose(caller.tenant.as_str(), employee.as_str(), key)?;
-    consent.invite(&whose, None, "")
+    consent.invite(&whose, None, "", None)
 }

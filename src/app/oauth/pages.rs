@@ -5,21 +5,24 @@
 //! whoever opens it; who comes back has to be the one who was sent away, which a cookie says, and
 //! comes back once.
 
-use std::{future::ready, sync::Arc, time::Duration};
+use std::{
+    future::ready,
+    sync::{Arc, OnceLock},
+};
 
 use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
 use bytes::Bytes;
 use dashmap::DashMap;
 use futures_util::future::BoxFuture;
 use http::{HeaderMap, HeaderValue, Method, Response, StatusCode, Uri, header};
-use moka::sync::Cache;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use subtle::ConstantTimeEq;
+use tokio::sync::oneshot;
 use url::Url;
 
 use super::{
-    consent::{Consent, Invitation, LIFE_MS, Said, Shared, granted, whose},
+    consent::{Consent, Invitation, Said, Shared, granted, whose},
     discover::{discover, metadata},
     exchange::{Endpoint, exchange},
     fetch::Named,
@@ -28,9 +31,10 @@ use crate::{
     body::Body,
     config::Consent as Settings,
     credential::{
-        Credential,
-        oauth::{Challenge, TokenFault, union},
+        Credential, Whose,
+        oauth::{Challenge, INVITED_MS, TokenFault, union},
     },
+    identity::ticket::name_of,
     model::caller::{EmployeeId, TenantId},
 };
 
@@ -40,16 +44,26 @@ pub(super) const CLIENT: &str = "/v1/oauth/client.json";
 
 /// Where the cookie is sent.
 const COOKIE_PATH: &str = "/v1/oauth";
-/// Browsers that were seen coming back.
-const MAX_USED: u64 = 100_000;
 
 /// Serves the pages.
 pub(in crate::app) struct Pages {
     pub(super) shared: Arc<Shared>,
     /// Servers of the configuration, by their keys.
     pub(super) consents: DashMap<Arc<str>, Arc<Consent>>,
-    /// States that were brought back.
-    used: Cache<[u8; 32], ()>,
+    /// Whoever is told that a grant has come.
+    on_grant: OnceLock<OnGrant>,
+}
+
+/// Told that a grant has come.
+pub(in crate::app) type OnGrant = Box<dyn Fn(Granted) + Send + Sync>;
+
+/// A grant that has come.
+pub(in crate::app) struct Granted {
+    pub whose: Whose,
+    /// Who brought the server, where an employee did.
+    pub owner: Option<EmployeeId>,
+    /// The session in which the link was told, and the link's name there.
+    pub told: Option<([u8; 8], String)>,
 }
 
 /// What is known of somebody who was sent away.
@@ -67,6 +81,8 @@ struct Away {
     resource: String,
     scope: String,
     client: String,
+    /// In which session the link was told, and its name there.
+    told: Option<([u8; 8], String)>,
     /// Of the cookie.
     browser: String,
     until_ms: u64,
@@ -82,9 +98,12 @@ struct Page {
 
 impl Pages {
     pub(super) fn new(shared: Arc<Shared>) -> Self {
-        let life = Duration::from_millis(LIFE_MS);
-        let used = Cache::builder().max_capacity(MAX_USED).time_to_live(life).build();
-        Self { shared, consents: DashMap::new(), used }
+        Self { shared, consents: DashMap::new(), on_grant: OnceLock::new() }
+    }
+
+    /// Has somebody told of grants that come.
+    pub fn telling(&self, on_grant: OnGrant) {
+        let _ = self.on_grant.set(on_grant);
     }
 
     /// Whether a path is one of these.
@@ -158,11 +177,16 @@ impl Pages {
                 go: Some(format!("{CONNECT}?t={ticket}&go=1")),
             });
         }
-        self.send_away(&invitation).await.map_err(Page::failed)
+        let ticket = query.get("t").unwrap_or_default();
+        self.send_away(&invitation, ticket).await.map_err(Page::failed)
     }
 
     /// To the authorization server, with a cookie to be known by.
-    async fn send_away(&self, invitation: &Invitation) -> Result<Response<Body>, TokenFault> {
+    async fn send_away(
+        &self,
+        invitation: &Invitation,
+        ticket: &str,
+    ) -> Result<Response<Body>, TokenFault> {
         let distrusted = |what: &str| TokenFault::Distrusted(what.to_owned());
         let server = Url::parse(&invitation.server).map_err(|_| distrusted("no address"))?;
         let named = if invitation.written { Named::Written } else { Named::Elsewhere };
@@ -200,8 +224,9 @@ impl Pages {
             resource: found.resource.clone(),
             scope: scope.clone(),
             client: client.id.clone(),
+            told: self.told(invitation, ticket),
             browser: digest(&browser),
-            until_ms: self.now_ms().saturating_add(LIFE_MS),
+            until_ms: self.now_ms().saturating_add(INVITED_MS),
         };
         let text = serde_json::to_vec(&away).map_err(|_| distrusted("no state"))?;
         let state = self.shared.tickets.seal(&text).map_err(|_| distrusted("no state"))?;
@@ -224,7 +249,7 @@ impl Pages {
         let secure = if redirect.starts_with("https:") { "; Secure" } else { "" };
         let cookie = format!(
             "{name}={browser}; Path={COOKIE_PATH}; Max-Age={}; HttpOnly; SameSite=Lax{secure}",
-            LIFE_MS / 1_000
+            INVITED_MS / 1_000
         );
         let headers = response.headers_mut();
         for (name, value) in [(header::LOCATION, url.to_string()), (header::SET_COOKIE, cookie)] {
@@ -254,12 +279,7 @@ impl Pages {
             let text = "This browser is not the one that was sent to sign in. Begin again in it.";
             return Err(Page::refused(StatusCode::BAD_REQUEST, text));
         }
-        // Both the answer and its refusal are good once.
-        let entry = self.used.entry(Sha256::digest(state).into()).or_insert(());
-        if !entry.is_fresh() {
-            let text = "This answer has been given already. Call the tool again.";
-            return Err(Page::refused(StatusCode::BAD_REQUEST, text));
-        }
+        self.take(state, away.until_ms).await?;
         let iss = query.get("iss");
         let is_missing = away.names_issuer && iss.is_none();
         if is_missing || iss.is_some_and(|iss| iss != away.issuer) {
@@ -275,12 +295,33 @@ impl Pages {
             return Err(Page::refused(StatusCode::BAD_REQUEST, text));
         };
         self.keep(&away, code).await.map_err(Page::failed)?;
-        let then = match away.owner {
-            None => "call again",
-            Some(_) => "call again; have the server asked again what it has if it never was",
-        };
-        let text = format!("{} is connected. You can close this page, and {then}.", away.name);
+        let text = format!("{} is connected. You can close this page, and call again.", away.name);
         Err(Page { status: StatusCode::OK, title: "Connected", text, go: None })
+    }
+
+    /// Both the answer and its refusal are good once, at whichever replica.
+    async fn take(&self, state: &str, until_ms: u64) -> Result<(), Page> {
+        let (tell, told) = oneshot::channel();
+        let then = Box::new(move |taken| _ = tell.send(taken));
+        self.shared.once.take(Sha256::digest(state).into(), until_ms, then);
+        match told.await {
+            Ok(Ok(true)) => Ok(()),
+            Ok(Ok(false)) => {
+                let text = "This answer has been given already. Call the tool again.";
+                Err(Page::refused(StatusCode::BAD_REQUEST, text))
+            }
+            Ok(Err(_)) | Err(_) => {
+                let text = "The gateway's store cannot be used at present. Call the tool again \
+                            in a while.";
+                Err(Page::refused(StatusCode::SERVICE_UNAVAILABLE, text))
+            }
+        }
+    }
+
+    /// In which session a link was told, and its name there.
+    fn told(&self, invitation: &Invitation, ticket: &str) -> Option<([u8; 8], String)> {
+        let base = self.shared.public_url.as_deref()?;
+        Some((invitation.session?, name_of(&link(base, ticket))))
     }
 
     /// Exchanges the code, and keeps what it gives.
@@ -308,7 +349,11 @@ impl Pages {
         let grant = granted(given, None, &endpoint, &client.id, &away.scope, now_ms);
         let whose = whose(&away.tenant, &away.employee, &away.server_key);
         let whose = whose.ok_or_else(|| gone("there is no such employee"))?;
-        self.shared.vault.put(whose, Credential::OAuth(grant)).await?;
+        self.shared.vault.put(whose.clone(), Credential::OAuth(grant)).await?;
+        if let Some(on_grant) = self.on_grant.get() {
+            let owner = away.owner.as_deref().and_then(EmployeeId::parse);
+            on_grant(Granted { whose, owner, told: away.told.clone() });
+        }
         Ok(())
     }
 
@@ -330,6 +375,11 @@ impl Pages {
             Some(Said::Owner(_)) | None => Settings::default(),
         })
     }
+}
+
+/// Where an employee with this ticket connects.
+pub(super) fn link(base: &str, ticket: &str) -> String {
+    format!("{base}{CONNECT}?t={ticket}")
 }
 
 /// The parameters of a query; one that stands there twice is none.

@@ -161,6 +161,18 @@ impl Entry {
         world
     }
 
+    /// A server of the owner's of which nothing is known, or that could not be listed last.
+    pub fn unlisted(&self, owner: &EmployeeId, server_key: &str) -> Option<Arc<Kept>> {
+        let is = |server: &&Server| {
+            let Kept { registration, archive } = &*server.kept;
+            let is_listed = |known: &Archive| known.listed_ms > 0 && known.failure.is_none();
+            registration.owner == *owner
+                && *registration.server_key == *server_key
+                && !archive.as_ref().is_some_and(is_listed)
+        };
+        self.servers.iter().find(is).map(|server| server.kept.clone())
+    }
+
     /// The caller's own servers that are to be asked again. Each is told once, and again when as
     /// much time has gone by: what lists the same as before leaves the entry as it is.
     pub fn due(&self, caller: &Caller, now_ms: u64, refresh: Duration) -> Vec<Arc<Kept>> {

@@ -9,6 +9,7 @@ mod entry;
 mod upstream;
 
 use std::{
+    net::Ipv4Addr,
     sync::{Arc, OnceLock},
     time::Duration,
 };
@@ -32,7 +33,10 @@ use crate::{
     config,
     credential::Vault,
     error::{Code, Error, Next},
-    model::caller::{Caller, EmployeeId, TenantId},
+    model::{
+        call_source::CallSources,
+        caller::{Auth, Caller, CallerId, EmployeeId, Principal, Roles, TenantId},
+    },
     policy::SelfService,
     registry::{
         Definition, PinState,
@@ -249,6 +253,38 @@ impl PersonalServers {
             self.0.jobs.beside(async move { own.look_again(caller, server).await });
         }
         Some(world)
+    }
+
+    /// The owner of a server can use it from now on: what could not be listed before is.
+    pub fn granted(&self, tenant: TenantId, owner: EmployeeId, server_key: Arc<str>) {
+        let own = self.clone();
+        self.0.jobs.beside(async move {
+            let Ok(entry) = own.load(&tenant, &owner).await else { return };
+            let Some(server) = entry.unlisted(&owner, &server_key) else { return };
+            if let Some(caller) = own.owner(tenant, owner) {
+                own.look_again(Arc::new(caller), server).await;
+            }
+        });
+    }
+
+    /// An employee who is here by himself, through nobody who calls.
+    fn owner(&self, tenant: TenantId, employee: EmployeeId) -> Option<Caller> {
+        let principal =
+            Principal { employee: Some(employee), roles: Roles::default(), auth: Auth::Header };
+        let mut caller = Caller {
+            tenant,
+            id: CallerId::new(""),
+            principal,
+            names_employees: true,
+            catalog_roles: Roles::default(),
+            call_sources: CallSources::default(),
+            address: Ipv4Addr::UNSPECIFIED.into(),
+            policies: 0,
+            granted: None,
+            missing_scopes: None,
+        };
+        self.0.governed.get()?.worlds.current().renew(&mut caller).ok()?;
+        Some(caller)
     }
 
     /// Lists a server again, for its owner, and keeps what comes of it.

@@ -29,5 +29,5 @@ pub use self::{
     request::{AnswerFault, TokenAnswer, TokenRequest, scopes_of, union},
     settings::OwnSettings,
     signer::{Signer, SignerFault},
-    source::{Asked, Asking, Refused, Token, TokenFault, TokenSource},
+    source::{Asked, Asking, INVITED_MS, Refused, Token, TokenFault, TokenSource},
 };

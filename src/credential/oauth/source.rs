@@ -7,6 +7,9 @@ use secrecy::SecretString;
 use super::{super::VaultFault, Challenge};
 use crate::credential::Whose;
 
+/// How long an invitation to connect is good, and what follows from it, in milliseconds.
+pub const INVITED_MS: u64 = 600_000;
+
 /// A token, when it comes.
 pub type Asking = Pin<Box<dyn Future<Output = Result<Token, TokenFault>> + Send>>;
 
@@ -26,6 +29,9 @@ pub struct Asked {
     pub whose: Option<Whose>,
     /// What the server did not take.
     pub refused: Option<Refused>,
+    /// The client's session, by the name that records use: whoever has to grant something first is
+    /// told there when he has.
+    pub session: Option<[u8; 8]>,
 }
 
 /// A token that a server did not take.

@@ -7,14 +7,9 @@ use bytes::Bytes;
 use crate::{
     approval::{Demand, Subject},
     audit::Keys,
-    dialect::questions::{ANSWERS, STATE},
-    json,
-    model::{
-        call::{RawMember, RawMembers, Request},
-        exchange::KeyedDigest,
-    },
+    model::{call::Request, exchange::KeyedDigest},
     policy::Approvers,
-    stack::stage::Permitted,
+    stack::stage::{Permitted, is_brought, said},
 };
 
 /// A call that waits.
@@ -31,12 +26,6 @@ pub struct Held {
     pub expires_ms: u64,
     /// As they came.
     pub arguments: Bytes,
-}
-
-/// What a call brings from an earlier one: the answers to questions, and the state given then.
-pub struct Brought {
-    pub answers: Option<Bytes>,
-    pub state: Option<Bytes>,
 }
 
 // === impl Held ===
@@ -108,20 +97,7 @@ fn subject(permitted: &Permitted, keys: &Keys) -> Subject {
 
 /// The digest of everything that a server gets to read of the call.
 fn digest(permitted: &Permitted, keys: &Keys) -> KeyedDigest {
-    let mut canonical = Vec::new();
-    let (arguments, members): (&[u8], &[RawMember]) = match &permitted.call.request {
-        Request::CallTool(call) => (call.arguments.as_deref().unwrap_or(b"{}"), &call.others),
-        Request::Ask(ask) => (b"{}", &ask.params),
-        _ => (b"{}", &[]),
-    };
-    json::canonical(arguments, &mut canonical);
-    for member in members.iter().filter(|member| !is_brought(member)) {
-        canonical.push(b'\n');
-        canonical.extend_from_slice(&member.key);
-        canonical.push(b'\n');
-        json::canonical(&member.value, &mut canonical);
-    }
-    keys.args_hash(&permitted.call.caller.tenant, &canonical)
+    keys.args_hash(&permitted.call.caller.tenant, &said(&permitted.call.request))
 }
 
 fn arguments(request: &Request) -> Bytes {
@@ -138,53 +114,4 @@ fn arguments(request: &Request) -> Bytes {
 
 fn millis(time: Duration) -> u64 {
     u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
-}
-
-fn is_brought(member: &RawMember) -> bool {
-    member.key == ANSWERS.as_bytes() || member.key == STATE.as_bytes()
-}
-
-// === impl Brought ===
-
-impl Brought {
-    /// Takes it out of the call, if it is there.
-    pub fn take(request: &mut Request) -> Option<Self> {
-        let members = members(request)?;
-        if !members.iter().any(is_brought) {
-            return None;
-        }
-        let mut brought = Brought { answers: None, state: None };
-        members.retain(|member| {
-            let place = match &*member.key {
-                key if key == ANSWERS.as_bytes() => &mut brought.answers,
-                key if key == STATE.as_bytes() => &mut brought.state,
-                _ => return true,
-            };
-            *place = Some(member.value.clone());
-            false
-        });
-        Some(brought)
-    }
-
-    /// Gives the call back what it brings for its server, with the server's own state.
-    pub fn put_back(self, request: &mut Request, state: Option<String>) {
-        let Some(members) = members(request) else { return };
-        if let Some(value) = self.answers {
-            members.push(RawMember { key: Bytes::from_static(ANSWERS.as_bytes()), value });
-        }
-        if let Some(state) = state {
-            let mut value = Vec::with_capacity(state.len() + 2);
-            json::write_str(&mut value, &state);
-            let key = Bytes::from_static(STATE.as_bytes());
-            members.push(RawMember { key, value: value.into() });
-        }
-    }
-}
-
-fn members(request: &mut Request) -> Option<&mut RawMembers> {
-    match request {
-        Request::CallTool(call) => Some(&mut call.others),
-        Request::Ask(ask) => Some(&mut ask.params),
-        _ => None,
-    }
 }

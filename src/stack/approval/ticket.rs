@@ -1,19 +1,14 @@
 //! What a client of 2026-07-28 keeps for a call between two requests: sealed, good for the same
 //! call of the same employee, under the same policies, for a while, and once.
 
-use bytes::Bytes;
 use sha2::{Digest, Sha256};
 
-use super::{
-    ApprovalLayer, confirm,
-    held::{Brought, Held},
-};
+use super::{ApprovalLayer, confirm, held::Held};
 use crate::{
     approval::Token,
     dialect::questions,
     error::{Code, Error},
     identity::session::Owner,
-    json::{self, Doc},
     mcp::rpc,
     model::{
         call::Call,
@@ -22,6 +17,7 @@ use crate::{
         ids,
         reply::{Final, Reply},
     },
+    stack::stage::{Brought, not_good},
 };
 
 /// What it says.
@@ -49,9 +45,10 @@ impl ApprovalLayer {
     /// What a call brings that somebody has to approve.
     pub fn open(&self, call: &Call, held: &Held, brought: &Brought) -> Result<Ticket, Error> {
         if call.dialect != NorthDialect::Modern {
-            return Err(refused("nothing was asked that this call could answer"));
+            let message = "nothing was asked that this call could answer";
+            return Err(Error::protocol(Code::InvalidArgs, rpc::INVALID_PARAMS, 200, message));
         }
-        let state = brought.state.as_ref().and_then(text).ok_or_else(not_good)?;
+        let state = brought.state().ok_or_else(not_good)?;
         let (own, servers) = match state.split_once(JOINT) {
             Some((own, servers)) => (own, Some(servers)),
             None => (&*state, None),
@@ -108,24 +105,9 @@ impl ApprovalLayer {
     }
 }
 
-/// Whatever is wrong with it: nobody need know.
-pub fn not_good() -> Error {
-    refused("`requestState` is not good for this call any more: start again")
-}
-
-fn refused(message: &'static str) -> Error {
-    Error::protocol(Code::InvalidArgs, rpc::INVALID_PARAMS, 200, message)
-}
-
 /// The server's state is bound to the gateway's own part by this.
 fn digest(servers: Option<&str>) -> String {
     servers.map_or_else(|| "-".to_owned(), |state| hex(&Sha256::digest(state).into()))
-}
-
-fn text(value: &Bytes) -> Option<String> {
-    let limits = json::Limits { depth: 1, duplicates: json::Duplicates::Allow, outline: 0 };
-    let doc = Doc::parse(value.clone(), &limits).ok()?;
-    doc.root().as_str().map(Into::into)
 }
 
 fn hex(bytes: &[u8; 32]) -> String {

@@ -13,7 +13,7 @@ use pin_project_lite::pin_project;
 use sha2::{Digest, Sha256};
 
 use super::{
-    super::stage::{Routed, SouthRequest},
+    super::stage::{Routed, SouthRequest, not_good},
     ANSWERS, ContinuationLayer, STATE, broken, is, params, params_mut, refused,
 };
 use crate::{
@@ -96,9 +96,7 @@ impl ContinuationLayer {
             let state = self
                 .states
                 .open(Owner::of(caller), &binding.about(), &token, self.clock.now_ms())
-                .map_err(|_| {
-                    refused("`requestState` is not good for this call any more: start again")
-                })?;
+                .map_err(|_| not_good())?;
             let mut value = Vec::with_capacity(state.len() + 2);
             json::write_str(&mut value, &state);
             member.value = value.into();

@@ -69,7 +69,8 @@ pub(super) async fn gather(
             }
             None => None,
         };
-        match source.token(Asked { whose, refused }).await {
+        let session = whose.as_ref().and(hop.exchange.facts().session_hash);
+        match source.token(Asked { whose, refused, session }).await {
             Ok(token) => {
                 attached.token = Some(token.serial);
                 write(&Credential::Bearer(token.value), &mut attached)?;

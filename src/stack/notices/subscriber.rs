@@ -29,6 +29,9 @@ use crate::{
 /// Resources that one stream is told of at a time; what is beyond is dropped, oldest first.
 const UPDATES: usize = 1_024;
 
+/// Links that one stream is told of at a time; what is beyond is dropped, oldest first.
+const LINKS: usize = 64;
+
 /// What notices of tasks one stream keeps, in bytes: they carry the tasks' results.
 const TASK_BYTES: usize = 4 << 20;
 
@@ -45,6 +48,8 @@ pub struct Subscriber {
     pub(super) caller: Caller,
     pub(super) surface: Surface,
     wanted: Wanted,
+    /// Its client was told links to follow, if any, and learns here that they were.
+    follows_links: bool,
     inbox: Mutex<Inbox>,
 }
 
@@ -54,6 +59,8 @@ struct Inbox {
     changed: Wanted,
     /// Distinct, in the order in which they first came.
     updates: Vec<Arc<str>>,
+    /// Links that were followed to their ends.
+    followed: Vec<Box<str>>,
     tasks: TaskNotices,
     end: End,
     waker: Option<Waker>,
@@ -75,11 +82,32 @@ impl Subscriber {
             hello: None,
             changed: Wanted::default(),
             updates: Vec::new(),
+            followed: Vec::new(),
             tasks: TaskNotices::default(),
             end: End::Open,
             waker: None,
         };
-        Self { caller, surface, wanted, inbox: Mutex::new(inbox) }
+        Self { caller, surface, wanted, follows_links: false, inbox: Mutex::new(inbox) }
+    }
+
+    /// Also told of links that were followed to their ends, where its client has a form for that.
+    #[must_use]
+    pub fn following_links(self, follows_links: bool) -> Self {
+        Self { follows_links, ..self }
+    }
+
+    /// A link was followed to its end.
+    pub fn followed(&self, link: &str) {
+        if !self.follows_links {
+            return;
+        }
+        self.tell(|inbox| {
+            if inbox.followed.len() >= LINKS {
+                inbox.followed.remove(0);
+            }
+            inbox.followed.push(link.into());
+            true
+        });
     }
 
     /// What the stream begins with, whatever it has been told before.
@@ -209,6 +237,11 @@ impl Inbox {
         }
         // An idle stream keeps no room for what it has been told.
         self.updates = Vec::new();
+        if !self.followed.is_empty() {
+            let link = self.followed.remove(0);
+            return Some(Event::Notification(notices::link_followed(&link)));
+        }
+        self.followed = Vec::new();
         if let Some(notice) = self.tasks.next() {
             return Some(Event::Notification(notices::notification(
                 Method::TaskStatus,

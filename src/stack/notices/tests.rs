@@ -295,3 +295,27 @@ async fn a_change_while_a_stream_opens_is_not_missed() {
     house.notices.compare().await;
     assert_eq!(told(&mut stream), [CHANGED]);
 }
+
+#[tokio::test]
+async fn links_that_were_followed_are_told_to_whom_they_can_be_and_the_newest_alone() {
+    let house = House::new(StreamLimits::default());
+    let member = caller("E1", "member");
+    let world = house.notices.worlds.current();
+    for follows in [true, false] {
+        let seen = Seen::of(&world, &world.view_of(&member), None, &Surface::Aggregate);
+        let (surface, wanted) = (Surface::Aggregate, Wanted::default());
+        let subscriber = Subscriber::new(member.clone(), surface, wanted, seen);
+        let subscriber = Arc::new(subscriber.following_links(follows));
+        let seat = house.notices.seat(Holder::of(&member)).unwrap();
+        let mut stream = house.notices.open(seat, subscriber.clone(), Vec::new(), &world);
+        for number in 0..100 {
+            subscriber.followed(&number.to_string());
+        }
+        let mut links = Vec::new();
+        while let Some(Some(Event::Notification(told))) = stream.next().now_or_never() {
+            links.push(String::from_utf8(told.params.unwrap().to_vec()).unwrap());
+        }
+        let newest = (36..100).map(|number| format!("{{\"elicitationId\":\"{number}\"}}"));
+        assert_eq!(links, newest.filter(|_| follows).collect::<Vec<_>>());
+    }
+}

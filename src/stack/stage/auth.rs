@@ -17,6 +17,11 @@ pub enum UpstreamAuth {
 }
 
 impl UpstreamAuth {
+    /// Whether each employee has a token that he has granted.
+    pub fn is_granted(&self) -> bool {
+        matches!(self, UpstreamAuth::Tokens(source) if source.is_employees())
+    }
+
     /// Whether each employee has a credential of his own.
     pub fn is_employees(&self) -> bool {
         match self {

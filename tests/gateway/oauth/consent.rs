@@ -10,7 +10,7 @@ use crate::{
     support::{Gateway, Reply, Request},
 };
 
-const POLICY: &str = "version: hangu/v1
+pub const POLICY: &str = "version: hangu/v1
 kind: Policy
 scope: { tenant: acme }
 rules:
@@ -25,19 +25,23 @@ upstreams: { up: { default: { risk: read_low } } }
 pub const PUBLIC: &str = "http://127.0.0.1:4711";
 
 fn gateway(pair: &Pair, more: &str) -> Gateway {
-    pair.rules.lock().open_lists = true;
-    let yaml = format!(
-        "store: memory\negress: {{ allow: [127.0.0.1] }}\npublic_url: {PUBLIC}
-callers:
-  tests: {{ keys: [{{ env: KEY }}], tenant: acme, identity: {{ header: true, fallback: {{ empId: E9, roles: [member] }} }} }}
-upstreams:
-  up: {{ url: \"{}\", auth: {{ type: oauth{more} }} }}\n",
-        pair.up.url()
-    );
-    Gateway::start(&yaml, &[POLICY])
+    Gateway::start(&yaml(pair, more, "store: memory"), &[POLICY])
 }
 
-fn call(gateway: &Gateway, employee: &str) -> Reply {
+/// The configuration, with further keys of how the server is opened, and of the file.
+pub fn yaml(pair: &Pair, of_auth: &str, of_file: &str) -> String {
+    pair.rules.lock().open_lists = true;
+    format!(
+        "{of_file}\negress: {{ allow: [127.0.0.1] }}\npublic_url: {PUBLIC}
+callers:
+  tests: {{ keys: [{{ env: KEY }}], tenant: acme, call_sources: [agent, script], identity: {{ header: true, fallback: {{ empId: E9, roles: [member] }} }} }}
+upstreams:
+  up: {{ url: \"{}\", timeout: 2s, auth: {{ type: oauth{of_auth} }} }}\n",
+        pair.up.url()
+    )
+}
+
+pub fn call(gateway: &Gateway, employee: &str) -> Reply {
     let body = json!({ "jsonrpc": "2.0", "id": 7, "method": "tools/call",
         "params": { "name": "echo", "arguments": {}, "_meta": {
             "io.modelcontextprotocol/protocolVersion": "2026-07-28",

@@ -1,5 +1,13 @@
 //! Servers of employees' own that are opened by OAuth: whoever sees one grants his own token.
 
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+
 use serde_json::{Value, json};
 
 use super::{DIRECTORY, POLICY, ask, call, tools};
@@ -8,8 +16,11 @@ use crate::{
         Pair,
         consent::{Browser, PUBLIC, connect_url, query},
     },
-    support::{Gateway, Reply},
+    process_support::Answer,
+    support::{Gateway, Reply, Request, wait_for},
 };
+
+const SOON: Duration = Duration::from_secs(5);
 
 fn gateway(more: &str) -> Gateway {
     let yaml = format!(
@@ -80,7 +91,9 @@ fn the_owner_connects_and_is_served_with_tokens_that_are_renewed() {
     let back = browser.consent(&pair, &location);
     let done = browser.get(&gateway, &back);
     assert!(done.status == 200 && done.text().contains("is connected"), "{done:?}");
-    let told = json_of(&post(&gateway, "E1", &refresh), 200);
+    // It is listed without anybody asking for it.
+    wait_for("it is listed", SOON, || get(&gateway, "E1", &place)["health"] == "ok");
+    let told = get(&gateway, "E1", &place);
     assert_eq!((&told["toolCount"], &told["hasCredential"]), (&json!(1), &json!(true)), "{told}");
     assert_eq!((&told["health"], told.get("connectUrl")), (&json!("ok"), None));
     let path = format!("/mcp/{key}");
@@ -166,6 +179,67 @@ fn the_client_that_the_owner_names_is_used_and_told_to_nobody() {
     let (_, url) = bring(&gateway, &pair, &json!({ "type": "oauth" }), 201);
     let location = Browser::default().leave(&gateway, &url);
     assert_eq!(query(&location)["client_id"], "registered");
+}
+
+/// What a call answers whose client can be told a link.
+fn asking(gateway: &Gateway, who: &str, key: &str, more: &Value) -> Value {
+    let mut params = json!({ "name": "echo", "arguments": {}, "_meta": {
+        "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+        "io.modelcontextprotocol/clientCapabilities": { "elicitation": { "url": {} } } } });
+    for (name, value) in more.as_object().unwrap() {
+        params[name] = value.clone();
+    }
+    let body = json!({ "jsonrpc": "2.0", "id": 7, "method": "tools/call", "params": params });
+    let request = Request::stateless(&body.to_string()).at(&format!("/mcp/{key}"));
+    let reply = request.header("SSO-Emp-Id", who).ask(gateway);
+    serde_json::from_slice::<Value>(&reply.body).unwrap()["result"].clone()
+}
+
+#[test]
+fn whoever_sees_the_server_is_asked_by_his_own_client() {
+    let (gateway, pair) = (reachable(), Pair::start());
+    let (key, url) = bring(&gateway, &pair, &json!({ "type": "oauth" }), 201);
+    let place = format!("/v1/servers/{key}");
+    assert_eq!(Browser::default().connect(&gateway, &pair, &url).status, 200);
+    wait_for("it is listed", SOON, || get(&gateway, "E1", &place)["health"] == "ok");
+    let team = json!({ "team": "payments" });
+    json_of(&ask(&gateway, "E1", "PUT", &format!("{place}/share"), &team), 200);
+    pair.revoke();
+    pair.rules.lock().refresh.clear();
+    for who in ["E1", "E2"] {
+        let asked = asking(&gateway, who, &key, &json!({}));
+        let question = &asked["inputRequests"]["connect"]["params"];
+        assert!(question["message"].as_str().unwrap().contains(&key), "{asked}");
+        let back = json!({ "requestState": asked["requestState"],
+                           "inputResponses": { "connect": { "action": "accept" } } });
+        let url = question["url"].as_str().unwrap();
+        assert_eq!(Browser::default().connect(&gateway, &pair, url).status, 200);
+        let done = asking(&gateway, who, &key, &back);
+        assert_eq!(done["content"][0]["text"], "ok", "{done}");
+    }
+}
+
+#[test]
+fn a_server_that_is_away_when_its_owner_connects_is_listed_when_it_is_back() {
+    let (gateway, pair) = (reachable(), Pair::start());
+    let (key, url) = bring(&gateway, &pair, &json!({ "type": "oauth" }), 201);
+    let place = format!("/v1/servers/{key}");
+    let away = Arc::new(AtomicBool::new(true));
+    let mut browser = Browser::default();
+    let location = browser.leave(&gateway, &url);
+    let is_away = away.clone();
+    pair.up.before(move |_| {
+        is_away.load(Ordering::Relaxed).then(|| Answer::body(503, "text/plain", "away"))
+    });
+    let back = browser.consent(&pair, &location);
+    let done = browser.get(&gateway, &back);
+    assert!(done.status == 200 && done.text().contains("is connected"), "{done:?}");
+    let said = || get(&gateway, "E1", &place)["lastError"].to_string();
+    wait_for("it is known that it could not be listed", SOON, || said().contains("failed"));
+    assert_eq!(get(&gateway, "E1", &place)["hasCredential"], true);
+    away.store(false, Ordering::Relaxed);
+    json_of(&post(&gateway, "E1", &format!("{place}/refresh")), 200);
+    assert_eq!(get(&gateway, "E1", &place)["health"], "ok");
 }
 
 #[test]
