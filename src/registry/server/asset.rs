@@ -7,6 +7,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
+use secrecy::ExposeSecret;
 
 use super::{
     Archive, AuthKind, Kept, OptionLimits, Registrant, Registration, ServerInfo, Spoken,
@@ -19,7 +20,12 @@ use super::{
 use crate::{
     json::{self, Doc, Duplicates, Kind, Limits, Value},
     mcp::{Family, Served, Version},
-    model::{ids, server::DialectKind, server_key::server_key},
+    model::{
+        ids,
+        sensitive::{is_sensitive, looks_secret},
+        server::DialectKind,
+        server_key::server_key,
+    },
     registry::definition,
 };
 
@@ -277,10 +283,14 @@ fn read_registration(
     let options = given(server, "options");
     let options = options.map(|it| read_options(it, "/server/options", dialect, limits, faults));
     let options = options.unwrap_or_default();
-    check_headers(&options.options, None, "/server/options", faults);
-    for (name, _, at) in &options.secrets {
-        faults.add(at, format!("`{name}` is a secret: it does not stand here"));
+    for (name, value, at) in &options.secrets {
+        if is_sensitive(name.as_str()) || looks_secret(value.expose_secret()) {
+            faults.add(at, format!("`{name}` is a secret: it does not stand here"));
+        }
     }
+    // Files of earlier versions have values in them that are open to whoever has the file.
+    let options = options.reopen().unwrap_or_default();
+    check_headers(&options, None, "/server/options", faults);
     let url = url?;
     let own = server_key(&url);
     if key.and_then(Value::as_str).is_some_and(|key| *key != *own) {
@@ -294,7 +304,7 @@ fn read_registration(
         url,
         name,
         dialect,
-        options: options.options,
+        options,
         auth: auth?,
         team: None,
         created_ms: registrant.now_ms,

@@ -1,12 +1,13 @@
 //! Options of a server as they are posted: headers, and how it is spoken to.
 //!
 //! They mean what they mean in `hangu.yaml`, within what the operator allows. A header's value
-//! that is a secret by its name is put apart.
+//! that is written out is put apart, whatever its name: nobody can tell a secret by its name. Only
+//! variables stay, whose values are each caller's.
 
 use std::time::Duration;
 
 use http::HeaderName;
-use secrecy::SecretString;
+use secrecy::{ExposeSecret, SecretString};
 
 use super::{
     Options,
@@ -17,7 +18,12 @@ use crate::{
     fault::nearest,
     json::{Kind, Value},
     mcp::Version,
-    model::{header, sensitive::is_sensitive, server::DialectKind, template::HeaderTemplate},
+    model::{
+        header,
+        sensitive::{is_sensitive, looks_secret},
+        server::DialectKind,
+        template::HeaderTemplate,
+    },
     yaml::{duration_text, parse_duration},
 };
 
@@ -28,7 +34,7 @@ const HEADER_OPTION: &str = "mcp.headers.";
 #[derive(Debug, Default)]
 pub(super) struct Given {
     pub options: Options,
-    /// Values of headers that are secrets by their names, and where they stand.
+    /// Values of headers that are written out, and where they stand.
     pub secrets: Vec<(HeaderName, SecretString, String)>,
 }
 
@@ -189,7 +195,7 @@ impl Given {
         }
     }
 
-    /// Takes over a header: as it is, or as a secret where its name says that it is one.
+    /// Takes over a header: as it is where it has variables, as a secret where it has none.
     pub fn header(&mut self, name: &str, value: &str, at: &str, faults: &mut InputFaults) {
         let Some(name) = read_header_name(name, at, faults) else { return };
         let sensitive = is_sensitive(name.as_str());
@@ -210,15 +216,26 @@ impl Given {
         };
         if !header::fits(value) {
             faults.add(at, "the value is empty, begins or ends blank, or is no visible ASCII");
-        } else if !sensitive || template.is_all_context() {
-            self.options.headers.push((name, template));
         } else if template.is_constant() {
             self.secrets.push((name, value.into(), at.to_owned()));
+        } else if template.is_all_context() || !(sensitive || looks_secret(value)) {
+            self.options.headers.push((name, template));
         } else {
-            let message =
-                format!("`{name}` is a secret by its name: it is one text, or variables alone");
+            let message = format!("`{name}` is a secret: it is one text, or variables alone");
             faults.add(at, message);
         }
+    }
+
+    /// What an earlier version kept open: values that are written out, under harmless names.
+    pub fn reopen(mut self) -> Option<Options> {
+        for (name, value, _) in self.secrets {
+            if is_sensitive(name.as_str()) {
+                return None;
+            }
+            let template = HeaderTemplate::parse(value.expose_secret()).ok()?;
+            self.options.headers.push((name, template));
+        }
+        Some(self.options)
     }
 }
 

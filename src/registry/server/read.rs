@@ -6,10 +6,12 @@
 
 use std::{borrow::Cow, sync::Arc, time::Duration};
 
+use base64::{Engine, engine::general_purpose::STANDARD};
 use bytes::Bytes;
-use http::HeaderName;
+use http::{HeaderName, header::AUTHORIZATION};
 use secrecy::{ExposeSecret, SecretString};
 use url::Url;
+use zeroize::Zeroizing;
 
 use super::{
     AuthKind, Options, Registration, Secrets,
@@ -280,7 +282,8 @@ pub(super) fn read_dialect(
 
 // === what only shows together ===
 
-/// Secrets among the options go with the credential.
+/// Values among the options that are written out go with the credential, and make it one of
+/// headers: a token beside them is one of those.
 fn join_secrets(
     auth: Option<Secrets>,
     found: Vec<(HeaderName, SecretString, String)>,
@@ -289,12 +292,19 @@ fn join_secrets(
     let mut headers = match auth {
         None => Vec::new(),
         Some(Secrets::Headers(headers)) => headers,
-        Some(other) => {
+        auth if found.is_empty() => return auth,
+        Some(Secrets::Bearer(token)) => {
+            vec![(AUTHORIZATION, format!("Bearer {}", token.expose_secret()).into())]
+        }
+        Some(Secrets::Basic { user, password }) => {
+            let pair = Zeroizing::new(format!("{user}:{}", password.expose_secret()));
+            vec![(AUTHORIZATION, format!("Basic {}", STANDARD.encode(&*pair)).into())]
+        }
+        Some(other @ Secrets::Oauth { .. }) => {
             for (name, _, at) in &found {
-                let kind = other.kind().as_str();
-                let message = format!("`{name}` is a secret beside `auth` of type `{kind}`");
-                let fault = faults.add(at, message);
-                fault.advise("give all of them as `\"auth\": {\"type\": \"headers\", …}`");
+                let message =
+                    format!("`{name}` is sealed, and `auth` of type `oauth` has no place for it");
+                faults.add(at, message).advise("variables can stand there: `$ctx.tenant`");
             }
             return Some(other);
         }
@@ -316,7 +326,7 @@ pub(super) fn check_headers(
     };
     let authorization = match auth {
         Some(Secrets::Bearer(_) | Secrets::Basic { .. } | Secrets::Oauth { .. }) => {
-            Some(&http::header::AUTHORIZATION)
+            Some(&AUTHORIZATION)
         }
         _ => None,
     };

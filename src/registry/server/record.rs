@@ -101,13 +101,12 @@ impl Body {
         let mut faults = InputFaults::default();
         let options = given(root, "options")?;
         let given = read_options(options, "", dialect, &limits, &mut faults);
-        let kept = faults.is_empty() && given.secrets.is_empty();
-        kept.then_some(())?;
+        faults.is_empty().then_some(())?;
         Some(Self {
             name: word("name").map(|name| (&*name).into()),
             dialect,
             auth: AuthKind::parse(&word("auth")?)?,
-            options: given.options,
+            options: given.reopen()?,
         })
     }
 }

@@ -147,11 +147,11 @@ fn every_fault_is_told_with_its_place() {
 
 #[test]
 fn options_are_read_in_each_of_their_forms() {
-    let expected = ["x-emp: $ctx.user.empId", "x-region: eu"];
+    let expected = ["x-emp: $ctx.user.empId", "x-region: eu-$ctx.tenant"];
     for options in [
-        r#"{"headers": {"X-Emp": "$ctx.user.empId", "X-Region": "eu"}}"#,
-        r#"{"mcp.headers.X-Emp": "$ctx.user.empId", "mcp.headers.X-Region": "eu"}"#,
-        r#"["mcp.headers.X-Emp=$ctx.user.empId", "mcp.headers.X-Region = eu"]"#,
+        r#"{"headers": {"X-Emp": "$ctx.user.empId", "X-Region": "eu-$ctx.tenant"}}"#,
+        r#"{"mcp.headers.X-Emp": "$ctx.user.empId", "mcp.headers.X-Region": "eu-$ctx.tenant"}"#,
+        r#"["mcp.headers.X-Emp=$ctx.user.empId", "mcp.headers.X-Region = eu-$ctx.tenant"]"#,
     ] {
         let new =
             read(&format!(r#"{{"url": "https://a.example/", "options": {options}}}"#)).unwrap();
@@ -199,12 +199,24 @@ fn secrets_stand_apart_wherever_they_were_given() {
             &[],
         ),
         (r#""auth": {"type": "oauth"}"#, "oauth", "oauth None None []", &[]),
-        // A header that is a secret by its name, and beside a credential of that kind.
+        // What is written out is sealed, whatever its name, and makes a token one of the headers.
         (
             r#""options": {"mcp.headers.X-Api-Key": "S3CRET", "mcp.headers.X-Team": "t"}"#,
             "headers",
-            "headers x-api-key=S3CRET",
-            &["x-team: t"],
+            "headers x-api-key=S3CRET x-team=t",
+            &[],
+        ),
+        (
+            r#""auth": {"type": "bearer", "token": "S3CRET"}, "options": {"headers": {"X-Access-Code": "S3CRET2", "X-Of": "$ctx.tenant"}}"#,
+            "headers",
+            "headers authorization=Bearer S3CRET x-access-code=S3CRET2",
+            &["x-of: $ctx.tenant"],
+        ),
+        (
+            r#""auth": {"type": "basic", "user": "u", "password": "p"}, "options": {"headers": {"X-Code": "S3CRET"}}"#,
+            "headers",
+            "headers authorization=Basic dTpw x-code=S3CRET",
+            &[],
         ),
         (
             r#""auth": {"type": "headers", "headers": {"X-A": "1"}}, "options": ["mcp.headers.Authorization=Bearer S3CRET"]"#,
@@ -259,8 +271,8 @@ fn what_cannot_be_sent_as_a_secret_is_refused_without_repeating_it() {
         ),
         (r#""auth": {"type": "oauth", "scopes": ["S3 CRET"]}"#, "/auth/scopes/0 a scope is"),
         (
-            r#""auth": {"type": "bearer", "token": "t"}, "options": {"mcp.headers.X-Api-Key": "S3CRET"}"#,
-            "/options/mcp.headers.X-Api-Key `x-api-key` is a secret beside `auth`",
+            r#""auth": {"type": "oauth"}, "options": {"mcp.headers.X-Code": "S3CRET"}"#,
+            "/options/mcp.headers.X-Code `x-code` is sealed, and `auth` of type `oauth` has no",
         ),
         (
             r#""auth": {"type": "bearer", "token": "t"}, "options": {"headers": {"Authorization": "$ctx.tenant"}}"#,
@@ -335,7 +347,7 @@ fn what_desktop_clients_keep_is_imported() {
     assert_eq!(
         lines,
         [
-            "orders https://orders.example/mcp streamable-http bearer S3CRET [\"x-region: eu\"] [\"disabled\"]",
+            "orders https://orders.example/mcp streamable-http headers authorization=Bearer S3CRET x-region=eu [] [\"disabled\"]",
             "plain https://plain.example/ auto none [] []",
             "keyed https://keyed.example/sse sse headers x-api-key=S3CRET [] []",
             "local: /mcpServers/local/command it is a program, which the gateway runs for nobody; an \
