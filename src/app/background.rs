@@ -11,6 +11,7 @@ use super::{
     keys,
     personal::{Asker, Means, PersonalServers},
     pins::Pins,
+    probes::health,
     webhook::Courier,
 };
 use crate::{
@@ -225,10 +226,10 @@ impl Background {
                 counted.telemetry.metrics().quota_utilization(spent);
             }
         });
-        let gauged = engines.clone();
+        let (gauged, registry) = (engines.clone(), self.registry.clone());
         tasks.spawn(async move {
             loop {
-                gauges(&gauged);
+                gauges(&gauged, &registry);
                 tokio::time::sleep(GAUGES).await;
             }
         });
@@ -238,12 +239,12 @@ impl Background {
     }
 }
 
-fn gauges(engines: &Engines) {
+fn gauges(engines: &Engines, registry: &Registry) {
     let metrics = engines.telemetry.metrics();
     let world = engines.worlds.current();
     for upstream in engines.upstreams.iter() {
         let name = upstream.name.as_str();
-        metrics.upstream_up(name, upstream.reach.healthy());
+        metrics.upstream_up(name, health(upstream, &world, registry).0);
         let tools =
             world.catalog.tools().iter().filter(|tool| tool.upstream == upstream.name).count();
         metrics.catalog_tools(name, tools);

@@ -226,6 +226,7 @@ pub(super) fn app(
         worlds,
         freshness: Arc::default(),
         upstreams: upstreams.clone(),
+        registry: registry.clone(),
         audit: audit.clone(),
         store: store.as_ref().map(Store::health),
         shutdown: shutdown.clone(),

@@ -10,8 +10,8 @@ use crate::{
     admin::{Check, Probes, Stale, UpstreamHealth},
     audit::Audit,
     edge::{Phase, Shutdown},
-    registry::Listing,
-    stack::stage::{Upstreams, Worlds},
+    registry::{Listing, Registry},
+    stack::stage::{Upstream, Upstreams, World, Worlds},
     store::Health,
     upstream::BreakerState,
 };
@@ -22,6 +22,7 @@ pub(super) struct State {
     pub worlds: Arc<Worlds>,
     pub freshness: Arc<Freshness>,
     pub upstreams: Upstreams,
+    pub registry: Arc<Registry>,
     pub audit: Arc<Audit>,
     /// `None`: in memory.
     pub store: Option<Arc<Health>>,
@@ -85,28 +86,38 @@ impl Probes for State {
         self.upstreams
             .iter()
             .map(|upstream| {
-                let connected = upstream.reach.healthy();
-                let breaker = upstream.breaker.state();
-                let (up, state) = match world.catalog.listing(&upstream.name) {
-                    _ if !connected && upstream.reach.is_pipe() => {
-                        (false, "its process does not run".to_owned())
-                    }
-                    _ if !connected => (false, "takes no connections".to_owned()),
-                    _ if breaker == BreakerState::Open => {
-                        (false, "keeps failing: not called for now".to_owned())
-                    }
-                    _ if breaker == BreakerState::HalfOpen => {
-                        (false, "has failed: the next call is tried".to_owned())
-                    }
-                    Some(Listing::Listed) => {
-                        let era = upstream.era().map_or("era unknown", |era| era.as_str());
-                        (true, format!("listed, {era}"))
-                    }
-                    Some(Listing::Never(why)) => (false, format!("never listed: {why}")),
-                    Some(Listing::Pending) | None => (false, "being listed".to_owned()),
-                };
+                let (up, state) = health(upstream, &world, &self.registry);
                 UpstreamHealth { name: upstream.name.to_string(), up, state: state.into() }
             })
             .collect()
+    }
+}
+
+/// Whether an upstream serves, and in what state it is.
+pub(super) fn health(upstream: &Upstream, world: &World, registry: &Registry) -> (bool, String) {
+    let connected = upstream.reach.healthy();
+    let breaker = upstream.breaker.state();
+    let looks = registry.known(&upstream.name).map(|(_, looks)| looks).unwrap_or_default();
+    match (world.catalog.listing(&upstream.name), looks.failed) {
+        _ if !connected && upstream.reach.is_pipe() => {
+            (false, "its process does not run".to_owned())
+        }
+        _ if !connected => (false, "takes no connections".to_owned()),
+        _ if breaker == BreakerState::Open => {
+            (false, "keeps failing: not called for now".to_owned())
+        }
+        _ if breaker == BreakerState::HalfOpen => {
+            (false, "has failed: the next call is tried".to_owned())
+        }
+        // What it listed before is published; whether its calls succeed, nobody knows.
+        (Some(Listing::Listed), Some((at, why))) if looks.listed_ms.is_some_and(|ms| ms < at) => {
+            (false, format!("listed before, and not the last time: {why}"))
+        }
+        (Some(Listing::Listed), _) => {
+            let era = upstream.era().map_or("era unknown", |era| era.as_str());
+            (true, format!("listed, {era}"))
+        }
+        (Some(Listing::Never(why)), _) => (false, format!("never listed: {why}")),
+        (Some(Listing::Pending) | None, _) => (false, "being listed".to_owned()),
     }
 }

@@ -249,7 +249,9 @@ fn by_status(
 ) -> Error {
     let (code, text) = match status.as_u16() {
         400 | 422 => (Code::InvalidArgs, "refused the arguments"),
-        401 | 403 => (Code::PermissionDenied, "refused the gateway's own credential"),
+        // It may have been sent none.
+        401 => (Code::PermissionDenied, "wants a credential, or another one than it was sent"),
+        403 => (Code::PermissionDenied, "does not allow this with what it was sent"),
         404 => (Code::NotFound, "knows nothing of the kind"),
         409 => (Code::Conflict, "reports a conflict"),
         413 => (Code::PayloadTooLarge, "refused the request for its size"),
@@ -260,7 +262,7 @@ fn by_status(
     let text = match message {
         // Its own credential is the gateway's affair; the provider's words on it stay inside.
         Some(message) if code != Code::PermissionDenied => message,
-        _ => format!("`{upstream}` {text}"),
+        _ => format!("`{upstream}` {text} (HTTP {})", status.as_u16()),
     };
     let mut error = Error::new(code, text).with_kind(status_kind(status)).from_upstream();
     if status.is_server_error() {
