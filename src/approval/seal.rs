@@ -90,17 +90,21 @@ impl ArgumentSeal {
     /// another request.
     pub fn open(&self, approval: &Approval) -> Option<Bytes> {
         let sealed = approval.request.sealed.as_ref()?;
+        self.open_for(&approval.request.subject.tenant, approval.id, sealed)
+    }
+
+    fn open_for(&self, tenant: &TenantId, id: ApprovalId, sealed: &[u8]) -> Option<Bytes> {
         let (head, rest) = sealed.split_at_checked(HEAD)?;
         if !head.starts_with(&[FORMAT, ALGORITHM]) {
             return None;
         }
-        let (keys, id) = (self.keys.load(), head.get(2..2 + ID)?);
-        let key = keys.iter().find(|key| key.id == id)?;
+        let (keys, key_id) = (self.keys.load(), head.get(2..2 + ID)?);
+        let key = keys.iter().find(|key| key.id == key_id)?;
         let (body, tag) = rest.split_at_checked(rest.len().checked_sub(TAG)?)?;
         let tag: [u8; TAG] = tag.try_into().ok()?;
         let mut plain = body.to_vec();
         let (cipher, nonce) = key.cipher(head);
-        let context = context(head, &approval.request.subject.tenant, approval.id);
+        let context = context(head, tenant, id);
         cipher
             .decrypt_inout_detached(&nonce, &context, plain.as_mut_slice().into(), &Tag::from(tag))
             .ok()?;
@@ -148,4 +152,49 @@ fn context(head: &[u8], tenant: &TenantId, id: ApprovalId) -> Vec<u8> {
     let tenant = tenant.as_str().as_bytes();
     let length = (tenant.len() as u64).to_be_bytes();
     [head, b"approval", &length, tenant, &id.to_bytes()].concat()
+}
+
+#[cfg(test)]
+mod tests {
+    use base64::{Engine, engine::general_purpose::STANDARD};
+    use serde::Deserialize;
+
+    use super::*;
+    use crate::model::ids::from_hex;
+
+    #[derive(Deserialize)]
+    struct Vectors {
+        vectors: Vec<Vector>,
+    }
+
+    #[derive(Deserialize)]
+    #[serde(rename_all = "camelCase")]
+    struct Vector {
+        key_id: u32,
+        secret: String,
+        tenant: String,
+        id: String,
+        arguments: String,
+        sealed: String,
+    }
+
+    /// The file is never made anew, and nothing in it is changed. Where the form changes, the next
+    /// version adds `arguments-2.json` and reads both.
+    #[test]
+    fn arguments_of_format_1_open_as_ever() {
+        let text = include_str!("../../tests/fixtures/sealing/arguments-1.json");
+        let Vectors { vectors } = serde_json::from_str(text).unwrap();
+        assert!(vectors.len() >= 3);
+        for vector in vectors {
+            let secret = SecretBox::new(Box::new(from_hex(&vector.secret).unwrap()));
+            let primary = KeySecret { id: vector.key_id, secret };
+            let seal = ArgumentSeal::new(&KeySecrets { primary, others: Vec::new() });
+            let tenant = TenantId::new(&*vector.tenant);
+            let id = ApprovalId::parse(&vector.id).unwrap();
+            let sealed = STANDARD.decode(&vector.sealed).unwrap();
+            let opened = seal.open_for(&tenant, id, &sealed).unwrap();
+            assert_eq!(opened, vector.arguments.as_bytes(), "{id:?}");
+            assert_eq!(seal.open_for(&TenantId::new("other"), id, &sealed), None);
+        }
+    }
 }

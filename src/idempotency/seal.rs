@@ -300,7 +300,10 @@ fn decode(plain: Bytes) -> Option<Stored> {
 
 #[cfg(test)]
 mod tests {
+    use base64::{Engine, engine::general_purpose::STANDARD};
+
     use super::*;
+    use crate::model::ids::from_hex;
 
     fn bodies(byte: u8) -> Bodies {
         Bodies::new(&KeySecrets::one(SecretBox::new(Box::new([byte; 32]))))
@@ -358,6 +361,43 @@ mod tests {
         bodies.rekey(&KeySecrets { primary: key(2, 2), others: Vec::new() });
         assert!(bodies.open(&[9; 32], &old).is_none());
         assert!(bodies.open(&[9; 32], &new).is_some());
+    }
+
+    #[derive(Deserialize)]
+    struct Vectors {
+        vectors: Vec<Vector>,
+    }
+
+    #[derive(Deserialize)]
+    #[serde(rename_all = "camelCase")]
+    struct Vector {
+        name: String,
+        key_id: u32,
+        secret: String,
+        scope: String,
+        head: String,
+        body: String,
+        sealed: String,
+    }
+
+    /// The file is never made anew, and nothing in it is changed. Where the form changes, the next
+    /// version adds `answers-2.json` and reads both.
+    #[test]
+    fn answers_of_format_1_open_as_ever() {
+        let text = include_str!("../../tests/fixtures/sealing/answers-1.json");
+        let Vectors { vectors } = serde_json::from_str(text).unwrap();
+        assert!(vectors.len() >= 6);
+        for vector in vectors {
+            let secret = SecretBox::new(Box::new(from_hex(&vector.secret).unwrap()));
+            let primary = KeySecret { id: vector.key_id, secret };
+            let bodies = Bodies::new(&KeySecrets { primary, others: Vec::new() });
+            let sealed = STANDARD.decode(&vector.sealed).unwrap();
+            let opened = bodies.open(&from_hex(&vector.scope).unwrap(), &sealed).unwrap();
+            // What is written of it now is what was written then.
+            let (head, parts) = encode(&opened);
+            assert_eq!(serde_json::to_string(&head).unwrap(), vector.head, "{}", vector.name);
+            assert_eq!(parts.concat(), vector.body.as_bytes(), "{}", vector.name);
+        }
     }
 
     #[test]
