@@ -14,6 +14,7 @@ pub mod network;
 pub mod quality;
 pub mod quota;
 pub mod reply;
+pub mod sealed;
 pub mod sensitive;
 pub mod server;
 pub mod server_key;
