@@ -18,5 +18,6 @@ pub mod sealed;
 pub mod sensitive;
 pub mod server;
 pub mod server_key;
+pub mod stored;
 pub mod template;
 pub mod trace;
