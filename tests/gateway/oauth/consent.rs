@@ -1,6 +1,6 @@
 //! Grants of employees: the code flow with a browser, renewal, and what is not taken.
 
-use std::{collections::HashMap, thread};
+use std::{collections::HashMap, net::SocketAddr, thread};
 
 use serde_json::{Value, json};
 
@@ -10,16 +10,7 @@ use crate::{
     support::{Gateway, Reply, Request},
 };
 
-pub const POLICY: &str = "version: hangu/v1
-kind: Policy
-scope: { tenant: acme }
-rules:
-  - { id: read, effect: allow, risk: [read_low] }
----
-version: hangu/v1
-kind: Tools
-upstreams: { up: { default: { risk: read_low } } }
-";
+pub use crate::support::gateway::ALL_OF_UP as POLICY;
 
 /// Where browsers are sent back; the tests' browser knows where that is.
 pub const PUBLIC: &str = "http://127.0.0.1:4711";
@@ -42,22 +33,17 @@ upstreams:
 }
 
 pub fn call(gateway: &Gateway, employee: &str) -> Reply {
-    let body = json!({ "jsonrpc": "2.0", "id": 7, "method": "tools/call",
-        "params": { "name": "echo", "arguments": {}, "_meta": {
-            "io.modelcontextprotocol/protocolVersion": "2026-07-28",
-            "io.modelcontextprotocol/clientCapabilities": {} } } });
-    Request::stateless(&body.to_string()).header("SSO-Emp-Id", employee).ask(gateway)
+    Request::call("echo", &json!({})).header("SSO-Emp-Id", employee).ask(gateway)
 }
 
 pub fn refusal(reply: &Reply) -> Value {
-    let message: Value = serde_json::from_slice(&reply.body).unwrap();
-    message["result"]["_meta"]["dev.hangu/error"].clone()
+    reply.fault()
 }
 
 /// Where a refused call sends its employee.
 #[track_caller]
 pub fn connect_url(reply: &Reply) -> String {
-    let refusal = refusal(reply);
+    let refusal = reply.fault();
     assert_eq!(refusal["code"], "server_not_configured", "{}", reply.text());
     let url = refusal["connectUrl"].as_str().unwrap().to_owned();
     assert!(refusal["message"].as_str().unwrap().contains(&url));
@@ -67,15 +53,15 @@ pub fn connect_url(reply: &Reply) -> String {
 /// A browser: it keeps cookies and follows what it is told by hand.
 #[derive(Default, Clone)]
 pub struct Browser {
-    cookies: Vec<String>,
+    pub cookies: Vec<String>,
 }
 
 impl Browser {
-    pub fn get(&mut self, gateway: &Gateway, url: &str) -> Response {
+    pub fn get(&mut self, gateway: impl Into<SocketAddr>, url: &str) -> Response {
         let path = url.strip_prefix(PUBLIC).unwrap_or(url);
         let cookies = self.cookies.join("; ");
         let headers = [("Cookie", &*cookies)];
-        let answer = exchange(gateway.address(), "GET", path, &headers, b"").unwrap();
+        let answer = exchange(gateway.into(), "GET", path, &headers, b"").unwrap();
         if let Some(cookie) = answer.header("set-cookie") {
             assert!(cookie.contains("HttpOnly") && cookie.contains("SameSite=Lax"), "{cookie}");
             self.cookies.push(cookie.split(';').next().unwrap().to_owned());
@@ -84,7 +70,8 @@ impl Browser {
     }
 
     /// From the invitation to the authorization server: what it is asked.
-    pub fn leave(&mut self, gateway: &Gateway, url: &str) -> String {
+    pub fn leave(&mut self, gateway: impl Into<SocketAddr>, url: &str) -> String {
+        let gateway = gateway.into();
         let page = self.get(gateway, url);
         assert_eq!(page.status, 200, "{page:?}");
         let text = page.text();
@@ -101,7 +88,8 @@ impl Browser {
         answer.header("location").unwrap().to_owned()
     }
 
-    pub fn connect(&mut self, gateway: &Gateway, pair: &Pair, url: &str) -> Response {
+    pub fn connect(&mut self, gateway: impl Into<SocketAddr>, pair: &Pair, url: &str) -> Response {
+        let gateway = gateway.into();
         let location = self.leave(gateway, url);
         let back = self.consent(pair, &location);
         self.get(gateway, &back)
