@@ -2,11 +2,12 @@
 
 use std::{collections::HashMap, net::SocketAddr, thread};
 
+use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
 use serde_json::{Value, json};
 
 use super::{Pair, base, form};
 use crate::{
-    process_support::{Response, exchange},
+    process_support::{Dialect, Response, Setup, exchange, until},
     support::{Gateway, Reply, Request},
 };
 
@@ -274,4 +275,30 @@ fn an_employee_can_ask_where_to_connect() {
     assert_eq!(Browser::default().connect(&gateway, &pair, url).status, 200);
     assert!(!call(&gateway, "E1").is_error());
     assert_eq!(ask("/v1/oauth/connect/other").status, 404);
+}
+
+#[test]
+fn an_invitation_is_sealed_under_the_key_that_is_primary() {
+    let pair = Pair::start();
+    pair.rules.lock().open_lists = true;
+    let config = format!(
+        "keyring: {{ file: keyring.json }}\negress: {{ allow: [127.0.0.1] }}\npublic_url: {PUBLIC}"
+    );
+    let setup = Setup::new().config(&config);
+    let home = setup.upstream("up", &pair.up, "auth: { type: oauth }", "").write();
+    let keys = |verb: &str| assert!(home.output(&["keys", verb]).status.success(), "{verb}");
+    keys("new");
+    let gateway = home.serve(&[]);
+    let client = gateway.client("/mcp/up", Dialect::Modern);
+    let key_of_invitation = || {
+        let refused = client.call("echo", json!({})).fault();
+        let ticket = query(refused["connectUrl"].as_str()?)["t"].clone();
+        // Behind what says how it is sealed.
+        Some(URL_SAFE_NO_PAD.decode(ticket).unwrap()[1..5].to_vec())
+    };
+    until("the server is listed", || key_of_invitation().is_some());
+    let first = key_of_invitation();
+    keys("rotate");
+    keys("promote");
+    until("another key is used", || key_of_invitation() != first);
 }
