@@ -10,6 +10,7 @@ pub mod exchange;
 pub mod header;
 pub mod ids;
 pub mod keys;
+pub mod mask;
 pub mod network;
 pub mod quality;
 pub mod quota;
