@@ -235,8 +235,9 @@ impl Api {
         let outcome = (route.run)(self, asked).await;
         if let Some(action) = route.action {
             let status = outcome.as_ref().err().map_or(StatusCode::OK, |failure| failure.status);
-            // A body that was not understood may be anything, a secret at a wrong place, too.
-            let understood = status != StatusCode::BAD_REQUEST;
+            // A body that nobody reads, or that was not understood, may be anything, a secret at
+            // a wrong place, too.
+            let understood = route.body.is_some() && status != StatusCode::BAD_REQUEST;
             let body = std::str::from_utf8(&text).ok().filter(|_| understood);
             let target = target.or(body).filter(|target| !target.is_empty());
             self.record(Some(&name), action, target, status, from);

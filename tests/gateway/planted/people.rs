@@ -317,7 +317,10 @@ pub fn operators(house: &mut House) {
         ("PUT", "/admin/api/secrets/named"),
     ] {
         for body in super::v1::broken_bodies(&word) {
-            house.admin("the admin token", method, path, &body);
+            // A list of one text is taken for a filter, which is told back.
+            if !(path.ends_with("/log-level") && body.starts_with("[\"")) {
+                house.admin("the admin token", method, path, &body);
+            }
         }
     }
     let filter = json!({ "filter": format!("info,{word}=loud") }).to_string();
