@@ -234,9 +234,12 @@ impl Api {
         let text = asked.body.clone();
         let outcome = (route.run)(self, asked).await;
         if let Some(action) = route.action {
-            let target =
-                target.or_else(|| std::str::from_utf8(&text).ok()).filter(|t| !t.is_empty());
             let status = outcome.as_ref().err().map_or(StatusCode::OK, |failure| failure.status);
+            // A body that nobody reads, or that was not understood, may be anything, a secret at
+            // a wrong place, too.
+            let understood = route.body.is_some() && status != StatusCode::BAD_REQUEST;
+            let body = std::str::from_utf8(&text).ok().filter(|_| understood);
+            let target = target.or(body).filter(|target| !target.is_empty());
             self.record(Some(&name), action, target, status, from);
         }
         match outcome {

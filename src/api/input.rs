@@ -6,6 +6,7 @@ use std::borrow::Cow;
 use bytes::Bytes;
 use http::{HeaderMap, header};
 
+pub(super) use crate::model::sensitive::shown;
 use crate::{
     error::{Code, Error},
     json::{Doc, Duplicates, Kind, Limits, Value},
@@ -13,8 +14,6 @@ use crate::{
 
 /// A body may nest as deep as any other request's.
 const LIMITS: Limits = Limits { depth: 128, duplicates: Duplicates::Refuse, outline: 1 };
-/// How much of a caller's word is repeated to him.
-const SHOWN: usize = 64;
 
 /// A body that is one JSON object.
 pub(super) struct Input(Option<Doc>);
@@ -137,7 +136,7 @@ pub(super) fn query<const N: usize>(
             return Err(wrong(message));
         };
         if slot.replace(value.into_owned()).is_some() {
-            return Err(wrong(format!("the parameter `{name}` is there twice")));
+            return Err(wrong(format!("the parameter `{}` is there twice", shown(&name))));
         }
     }
     Ok(found)
@@ -146,11 +145,6 @@ pub(super) fn query<const N: usize>(
 /// A request that has to be repaired.
 pub(super) fn wrong(message: String) -> Error {
     Error::new(Code::InvalidArgs, message)
-}
-
-/// A caller's word, as far as it is repeated.
-pub(super) fn shown(text: &str) -> String {
-    text.chars().filter(|c| !c.is_control()).take(SHOWN).collect()
 }
 
 /// The words that there are.

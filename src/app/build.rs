@@ -86,12 +86,14 @@ pub(super) fn app(
     let channels = Channels::new(transport.clone());
     let egress = Egress::resolving(config.egress.clone(), options.resolver.clone());
     let identity = source.identity()?;
+    let tickets = Sealer::new(ticket::PURPOSE, &source.secrets(Purpose::Tokens)?);
+    let tickets = Arc::new(Tickets::new(tickets));
     let oauth = Oauth::new(oauth::Parts {
         transport: transport.clone(),
         egress: egress.clone(),
         clock: clock.clone(),
         vault: vault.clone(),
-        tickets: Tickets::new(Sealer::new(ticket::PURPOSE, &source.secrets(Purpose::Tokens)?)),
+        tickets: tickets.clone(),
         once: approvals.clone(),
         public_url: config.public_url.as_ref().map(ToString::to_string),
         identity: identity.clone(),
@@ -261,7 +263,7 @@ pub(super) fn app(
         fetchers,
         courier,
         personal: Some((own.clone(), asker)),
-        keyring: source.into_watch(step_keys, identity.clone()),
+        keyring: source.into_watch(step_keys, tickets, identity.clone()),
         keep_approvals: config.approvals.keep,
         drain: Drain {
             asked: Arc::default(),

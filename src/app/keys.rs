@@ -23,6 +23,7 @@ use crate::{
     credential::{
         Keeper, KeyId, KeyState, Keyring, KeyringFile, Kms, Purpose, RingFault, oauth::Identity,
     },
+    identity::ticket::Tickets,
     model::keys::KeySecrets,
     stack::Engines,
     steps,
@@ -48,6 +49,7 @@ pub(super) struct Watch {
     pub keeper: Keeper,
     pub ring: Arc<Keyring>,
     pub steps: Arc<steps::Keys>,
+    pub tickets: Arc<Tickets>,
     pub identity: Option<Arc<Identity>>,
 }
 
@@ -115,14 +117,15 @@ impl Source {
         Ok(Some(Arc::new(identity)))
     }
 
-    /// `steps` are of no engine of the stack.
+    /// `steps` and `tickets` are of no engine of the stack.
     pub fn into_watch(
         self,
         steps: Arc<steps::Keys>,
+        tickets: Arc<Tickets>,
         identity: Option<Arc<Identity>>,
     ) -> Option<Watch> {
         match self {
-            Source::Ring(keeper, ring) => Some(Watch { keeper, ring, steps, identity }),
+            Source::Ring(keeper, ring) => Some(Watch { keeper, ring, steps, tickets, identity }),
             Source::Shared(_) | Source::Memory => None,
         }
     }
@@ -175,7 +178,7 @@ impl Watch {
             return Ok(());
         }
         let ring = self.keeper.open().map_err(|fault| fault.to_string())?;
-        rekey(engines, &self.steps, &ring).map_err(|fault| fault.to_string())?;
+        rekey(engines, &self.steps, &self.tickets, &ring).map_err(|fault| fault.to_string())?;
         if let Some(identity) = &self.identity {
             let secrets = ring.secrets(Purpose::Identity).map_err(|fault| fault.to_string())?;
             identity.rekey(&secrets).map_err(|fault| fault.to_string())?;
@@ -188,7 +191,12 @@ impl Watch {
 }
 
 /// Every engine goes on with the secrets of this keyring, or, if one of them cannot be made, none.
-fn rekey(engines: &Engines, steps: &steps::Keys, ring: &Keyring) -> Result<(), RingFault> {
+fn rekey(
+    engines: &Engines,
+    steps: &steps::Keys,
+    tickets: &Tickets,
+    ring: &Keyring,
+) -> Result<(), RingFault> {
     let (digests, tokens) = (ring.secrets(Purpose::Digests)?, ring.secrets(Purpose::Tokens)?);
     let (replays, approvals) = (ring.secrets(Purpose::Replays)?, ring.secrets(Purpose::Approvals)?);
     let of_steps = ring.secrets(Purpose::Steps)?;
@@ -197,6 +205,7 @@ fn rekey(engines: &Engines, steps: &steps::Keys, ring: &Keyring) -> Result<(), R
     engines.client_sessions.rekey(&tokens);
     engines.states.rekey(&tokens);
     engines.tasks.rekey(&tokens);
+    tickets.rekey(&tokens);
     engines.cursors.rekey(&tokens);
     engines.replays.rekey(&replays);
     engines.argument_seal.rekey(&approvals);

@@ -7,7 +7,9 @@ use std::{
     sync::Arc,
 };
 
-use super::{Config, Keyring, Store, build, keyring, raw::RawConfig, secret::Vault, store};
+use super::{
+    Config, Keyring, Store, build, hidden::hide, keyring, raw::RawConfig, secret::Vault, store,
+};
 use crate::{
     fault::{Fault, FaultCode, Faults, Severity, Source, Span},
     model::{caller::CallerId, server::UpstreamName},
@@ -80,7 +82,7 @@ impl Config {
         let source = Arc::new(Source { name, text });
         let (mut others, mut faults) = (Faults::new(), Faults::new());
         let Some(raw) = read_raw(&source, env, &mut others) else {
-            return Err(others.into_sorted());
+            return Err(hide(others.into_sorted()));
         };
         let folder = file.parent().unwrap_or(Path::new(""));
         let keyring = keyring::build(raw.keyring, folder, false, &mut faults);
@@ -90,11 +92,11 @@ impl Config {
             &mut faults,
         );
         if faults.has_errors() {
-            return Err(faults.into_sorted());
+            return Err(hide(faults.into_sorted()));
         }
         // It may be there and not have been understood.
         match keyring {
-            None if others.has_errors() => Err(others.into_sorted()),
+            None if others.has_errors() => Err(hide(others.into_sorted())),
             keyring => Ok((keyring, store)),
         }
     }
@@ -105,14 +107,14 @@ impl Config {
         let source = Arc::new(Source { name: name.into(), text });
         let mut faults = Faults::new();
         let Some(raw) = read_raw(&source, env, &mut faults) else {
-            let (faults, places) = (faults.into_sorted(), Places::default());
+            let (faults, places) = (hide(faults.into_sorted()), Places::default());
             return Loaded { config: None, faults, policies: None, audit: None, places };
         };
         let places = Places::of(&raw);
         let config = build::build(raw, folder, env, &mut faults);
         let (policies, audit) = (config.policies.clone(), Some(config.audit.file.clone()));
         let config = (!faults.has_errors()).then_some(config);
-        Loaded { config, faults: faults.into_sorted(), policies, audit, places }
+        Loaded { config, faults: hide(faults.into_sorted()), policies, audit, places }
     }
 }
 

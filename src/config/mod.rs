@@ -10,6 +10,7 @@ mod callers;
 mod credentials;
 mod egress;
 mod failing;
+mod hidden;
 mod issuers;
 mod keyring;
 mod load;

@@ -36,6 +36,8 @@ struct Inner {
     unknown_outcome: bool,
     unsent: bool,
     from_upstream: bool,
+    /// The message holds words of a server's, or a way in for its reader alone.
+    confidential: bool,
     trouble: Option<Trouble>,
     headers: Vec<(http::HeaderName, http::HeaderValue)>,
     cause: Option<Box<dyn StdError + Send + Sync>>,
@@ -92,6 +94,7 @@ impl Error {
             unknown_outcome: false,
             unsent: false,
             from_upstream: false,
+            confidential: false,
             trouble: None,
             headers: Vec::new(),
             cause: None,
@@ -184,6 +187,12 @@ impl Error {
     /// Where the employee grants what is missing.
     pub fn with_connect(mut self, url: impl Into<Box<str>>) -> Self {
         self.0.connect = Some(url.into());
+        self.confidential()
+    }
+
+    /// The message is for whoever called and for nobody else: it is written into no log.
+    pub fn confidential(mut self) -> Self {
+        self.0.confidential = true;
         self
     }
 
@@ -320,6 +329,14 @@ impl Error {
         &self.0.headers
     }
 
+    /// The message, as far as a log may have it.
+    fn logged(&self) -> &str {
+        match self.0.confidential {
+            true => self.0.kind.unwrap_or("what is said is its caller's"),
+            false => &self.0.message,
+        }
+    }
+
     /// What really happened; for the log only.
     pub fn cause(&self) -> Option<&(dyn StdError + Send + Sync + 'static)> {
         self.0.cause.as_deref()
@@ -328,7 +345,7 @@ impl Error {
 
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}", self.0.code, self.0.message)
+        write!(f, "{}: {}", self.0.code, self.logged())
     }
 }
 
@@ -336,7 +353,7 @@ impl fmt::Debug for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Error")
             .field("code", &self.0.code)
-            .field("message", &self.0.message)
+            .field("message", &self.logged())
             .field("form", &self.0.form)
             .field("reason", &self.0.reason)
             .field("cause", &self.0.cause)

@@ -1,51 +1,29 @@
-//! Answers as they are kept outside the process: sealed with AES-256-GCM.
-//!
-//! Each answer has a key of its own, derived from the secret and a random salt, so a key seals
-//! once and nonces cannot meet. A sealed answer names the secret it was sealed under by its id and
-//! is opened by no other; it is bound to its scope, so moved to another record it does not open.
+//! Answers as they are kept outside the process: sealed, and bound to their scope, so moved to
+//! another record they do not open. What is sealed is what has to be known of an answer, as JSON
+//! behind its length, and then the answer's bytes.
 
-use std::{ops::Range, sync::Arc};
+use std::ops::Range;
 
-use aes_gcm::{Aes256Gcm, Key, KeyInit, Nonce, Tag, aead::AeadInOut};
-use arc_swap::ArcSwap;
 use bytes::Bytes;
-use hkdf::Hkdf;
-use secrecy::{ExposeSecret, SecretBox};
 use serde::{Deserialize, Serialize};
-use sha2::Sha256;
 use smallvec::SmallVec;
-use zeroize::Zeroizing;
 
 use super::Stored;
 use crate::{
     mcp::meta,
     model::{
-        keys::{KeySecret, KeySecrets},
+        keys::KeySecrets,
         reply::{ModernKind, ModernMember, ResultBody, RpcError, Shape},
+        sealed::{TextSeal, Use},
     },
 };
 
-/// The layout of what is sealed.
-const FORMAT: u8 = 1;
-/// AES-256-GCM under a key derived for the one record.
-const ALGORITHM: u8 = 1;
-
-const ID: usize = 4;
-const SALT: usize = 16;
-const NONCE: usize = 12;
-const TAG: usize = 16;
-const HEAD: usize = 2 + ID + SALT + NONCE;
+const USE: Use =
+    Use { purpose: b"hangu replay answers", text: b"hangu replay record", kind: b"replay" };
 
 /// Seals and opens kept answers.
-pub struct Bodies {
-    /// The primary key, which seals, and after it the others, which only open.
-    keys: ArcSwap<Vec<BodyKey>>,
-}
-
-struct BodyKey {
-    key: SecretBox<[u8; 32]>,
-    id: [u8; ID],
-}
+#[derive(Debug)]
+pub struct Bodies(TextSeal);
 
 /// What has to be known of an answer beside its bytes, which follow.
 #[derive(Serialize, Deserialize)]
@@ -86,7 +64,7 @@ enum Head {
 impl Bodies {
     /// For everybody who has the same secrets.
     pub fn new(secrets: &KeySecrets) -> Self {
-        Self { keys: ArcSwap::from_pointee(BodyKey::all(secrets)) }
+        Self(TextSeal::new(USE, secrets))
     }
 
     /// For this process alone: what it seals nobody opens after it.
@@ -95,98 +73,22 @@ impl Bodies {
     }
 
     pub(super) fn rekey(&self, secrets: &KeySecrets) {
-        self.keys.store(Arc::new(BodyKey::all(secrets)));
+        self.0.rekey(secrets);
     }
 
     pub(super) fn seal(&self, scope: &[u8; 32], stored: &Stored) -> Vec<u8> {
-        let keys = self.keys.load();
-        // There always is one; what is not sealed is not kept.
-        let Some(key) = keys.first() else { return Vec::new() };
-        let (head, parts) = encode(stored);
+        let (head, [first, second]) = encode(stored);
         // Numbers, flags and ranges: there is nothing in it that JSON cannot say.
         let head = serde_json::to_vec(&head).unwrap_or_default();
-        let body: usize = parts.iter().map(|part| part.len()).sum();
-        let mut sealed = Vec::with_capacity(HEAD + 4 + head.len() + body + TAG);
-        sealed.extend_from_slice(&[FORMAT, ALGORITHM]);
-        sealed.extend_from_slice(&key.id);
-        let mut random = [0; SALT + NONCE];
-        rand::fill(&mut random);
-        sealed.extend_from_slice(&random);
-        sealed.extend_from_slice(&u32::try_from(head.len()).unwrap_or(u32::MAX).to_be_bytes());
-        sealed.extend_from_slice(&head);
-        parts.iter().for_each(|part| sealed.extend_from_slice(part));
-        let (start, plain) = sealed.split_at_mut(HEAD);
-        let (cipher, nonce) = key.cipher(start);
-        let tag = cipher.encrypt_inout_detached(&nonce, &context(start, scope), plain.into());
-        match tag {
-            Ok(tag) => sealed.extend_from_slice(&tag),
-            // Only beyond 64 GiB; what is not sealed is not kept.
-            Err(_) => sealed.clear(),
-        }
-        sealed
+        let length = u32::try_from(head.len()).unwrap_or(u32::MAX).to_be_bytes();
+        self.0.seal(&[scope], &[&length, &head, first, second])
     }
 
     /// The answer; `None` if it was sealed under another secret, for another record, or is no
     /// longer what was sealed.
     pub(super) fn open(&self, scope: &[u8; 32], sealed: &[u8]) -> Option<Stored> {
-        let (start, rest) = sealed.split_at_checked(HEAD)?;
-        let id = start.strip_prefix(&[FORMAT, ALGORITHM])?.get(..ID)?;
-        let keys = self.keys.load();
-        let key = keys.iter().find(|key| key.id == id)?;
-        let (body, tag) = rest.split_at_checked(rest.len().checked_sub(TAG)?)?;
-        let tag: [u8; TAG] = tag.try_into().ok()?;
-        let mut plain = body.to_vec();
-        let (cipher, nonce) = key.cipher(start);
-        cipher
-            .decrypt_inout_detached(
-                &nonce,
-                &context(start, scope),
-                plain.as_mut_slice().into(),
-                &Tag::from(tag),
-            )
-            .ok()?;
-        decode(Bytes::from(plain))
+        decode(Bytes::from(self.0.open(&[scope], sealed)?))
     }
-}
-
-impl std::fmt::Debug for Bodies {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Bodies").finish_non_exhaustive()
-    }
-}
-
-// === impl BodyKey ===
-
-impl BodyKey {
-    fn all(secrets: &KeySecrets) -> Vec<Self> {
-        let derived = secrets.all().map(|KeySecret { id, secret }| {
-            let mut key = Zeroizing::new([0; 32]);
-            derive(secret.expose_secret(), b"hangu replay answers", b"aes-256-gcm", key.as_mut());
-            Self { key: SecretBox::new(Box::new(*key)), id: id.to_be_bytes() }
-        });
-        derived.collect()
-    }
-
-    /// The cipher of one record, by the salt and nonce in its head.
-    fn cipher(&self, start: &[u8]) -> (Aes256Gcm, Nonce<aes_gcm::aead::consts::U12>) {
-        let random = start.get(2 + ID..).unwrap_or_default();
-        let (salt, nonce) = random.split_at(SALT.min(random.len()));
-        let mut key = Zeroizing::new([0; 32]);
-        derive(self.key.expose_secret(), salt, b"hangu replay record", key.as_mut());
-        let nonce: [u8; NONCE] = nonce.try_into().unwrap_or_default();
-        (Aes256Gcm::new(&Key::<Aes256Gcm>::from(*key)), nonce.into())
-    }
-}
-
-fn derive(secret: &[u8; 32], salt: &[u8], info: &[u8], to: &mut [u8]) {
-    // Fails for keys of more than 255 hashes only.
-    let expanded = Hkdf::<Sha256>::new(Some(salt), secret).expand(info, to);
-    debug_assert!(expanded.is_ok());
-}
-
-/// What is authenticated beside the answer: how it is sealed, what it is, and whose.
-fn context(start: &[u8], scope: &[u8; 32]) -> Vec<u8> {
-    [start, b"replay", scope].concat()
 }
 
 // === The layout ===
@@ -300,7 +202,11 @@ fn decode(plain: Bytes) -> Option<Stored> {
 
 #[cfg(test)]
 mod tests {
+    use base64::{Engine, engine::general_purpose::STANDARD};
+    use secrecy::SecretBox;
+
     use super::*;
+    use crate::model::{ids::from_hex, keys::KeySecret};
 
     fn bodies(byte: u8) -> Bodies {
         Bodies::new(&KeySecrets::one(SecretBox::new(Box::new([byte; 32]))))
@@ -358,6 +264,43 @@ mod tests {
         bodies.rekey(&KeySecrets { primary: key(2, 2), others: Vec::new() });
         assert!(bodies.open(&[9; 32], &old).is_none());
         assert!(bodies.open(&[9; 32], &new).is_some());
+    }
+
+    #[derive(Deserialize)]
+    struct Vectors {
+        vectors: Vec<Vector>,
+    }
+
+    #[derive(Deserialize)]
+    #[serde(rename_all = "camelCase")]
+    struct Vector {
+        name: String,
+        key_id: u32,
+        secret: String,
+        scope: String,
+        head: String,
+        body: String,
+        sealed: String,
+    }
+
+    /// The file is never made anew, and nothing in it is changed. Where the form changes, the next
+    /// version adds `answers-2.json` and reads both.
+    #[test]
+    fn answers_of_format_1_open_as_ever() {
+        let text = include_str!("../../tests/fixtures/sealing/answers-1.json");
+        let Vectors { vectors } = serde_json::from_str(text).unwrap();
+        assert!(vectors.len() >= 6);
+        for vector in vectors {
+            let secret = SecretBox::new(Box::new(from_hex(&vector.secret).unwrap()));
+            let primary = KeySecret { id: vector.key_id, secret };
+            let bodies = Bodies::new(&KeySecrets { primary, others: Vec::new() });
+            let sealed = STANDARD.decode(&vector.sealed).unwrap();
+            let opened = bodies.open(&from_hex(&vector.scope).unwrap(), &sealed).unwrap();
+            // What is written of it now is what was written then.
+            let (head, parts) = encode(&opened);
+            assert_eq!(serde_json::to_string(&head).unwrap(), vector.head, "{}", vector.name);
+            assert_eq!(parts.concat(), vector.body.as_bytes(), "{}", vector.name);
+        }
     }
 
     #[test]

@@ -6,24 +6,10 @@
 
 use super::Usage;
 use crate::model::exchange::KeyedDigest;
-
-/// Told how a request ended, on a thread of the store's or, where there is no room in its queue,
-/// at once.
-pub type Then<T> = Box<dyn FnOnce(Result<T, StoreFault>) + Send>;
+pub use crate::model::stored::{StoreFault, Then};
 
 /// One claim on a key, told from every other.
 pub type Token = [u8; 16];
-
-/// Why a request was not carried out.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum StoreFault {
-    /// Nothing was written.
-    #[error("the store cannot be used")]
-    Unavailable,
-    /// It was lost on the way: the store may have written it, or not.
-    #[error("the store did not say whether it wrote")]
-    Unclear,
-}
 
 /// A call that is about to be made.
 #[derive(Debug, Clone)]

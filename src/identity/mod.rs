@@ -13,3 +13,6 @@ pub mod task;
 pub mod ticket;
 pub mod token;
 mod xaes;
+
+#[cfg(test)]
+mod vectors;

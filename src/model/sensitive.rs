@@ -97,6 +97,28 @@ fn words(name: &str) -> impl Iterator<Item = String> {
     words.into_iter().filter(|word| !word.is_empty())
 }
 
+/// What stands in the place of a secret that is not repeated.
+pub const REMOVED: &str = "[removed]";
+
+/// How much of somebody's word is repeated to him.
+const SHOWN: usize = 64;
+
+/// Somebody's word, as far as it is repeated: in a name's length, without what steers a terminal,
+/// and not where it looks like a secret that went to a wrong place. What says so may be written
+/// down where others read it.
+pub fn shown(text: &str) -> String {
+    match is_secret(text) {
+        true => REMOVED.to_owned(),
+        false => text.chars().filter(|c| !c.is_control()).take(SHOWN).collect(),
+    }
+}
+
+/// Whether a word by itself is most likely a secret. Keys of servers and other ids have short
+/// parts; what is drawn by lot to be guessed by nobody has a long one.
+pub fn is_secret(word: &str) -> bool {
+    looks_secret(word) || word.split(|c| "_-.~/+ ".contains(c)).any(looks_random)
+}
+
 /// Whether a text looks drawn by lot: long, without a space, letters and digits mixed.
 pub fn looks_random(text: &str) -> bool {
     let plain = |b: u8| b.is_ascii_alphanumeric() || b"+/=_.~-".contains(&b);
@@ -227,6 +249,24 @@ mod tests {
         ] {
             assert_eq!(name_kind(name), kind, "{name}");
         }
+    }
+
+    #[test]
+    fn a_word_that_may_be_a_secret_is_not_repeated() {
+        for (word, repeated) in [
+            ("dialct", "dialct"),
+            ("mcp_order-query_7f3a2c91", "mcp_order-query_7f3a2c91"),
+            ("550e8400-e29b-41d4-a716-446655440000", "550e8400-e29b-41d4-a716-446655440000"),
+            ("AWS_S3_KEY_2_A1B2C3", "AWS_S3_KEY_2_A1B2C3"),
+            ("a\nb", "ab"),
+            ("live_7fK2mQ9xWb4LpT8cZ", REMOVED),
+            ("7fK2mQ9xWb4LpT8cZ and more", REMOVED),
+            ("da39a3ee5e6b4b0d3255bfef95601890afd80709", REMOVED),
+            ("http://ann:hunter2@a.example", REMOVED),
+        ] {
+            assert_eq!(shown(word), repeated);
+        }
+        assert_eq!(shown(&"x".repeat(200)).len(), SHOWN);
     }
 
     #[test]

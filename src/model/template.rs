@@ -9,7 +9,7 @@ use std::fmt;
 use secrecy::SecretString;
 use smallvec::SmallVec;
 
-use super::{call_source::CallSource, caller::Caller, exchange::Exchange, ids};
+use super::{call_source::CallSource, caller::Caller, exchange::Exchange, ids, sensitive::shown};
 use crate::fault::nearest;
 
 /// A value, piece by piece.
@@ -164,7 +164,7 @@ fn variable(name: &str) -> Result<Part, TemplateFault> {
         let last = names().find(|known| known.rsplit('.').next() == Some(wanted));
         let near = nearest(wanted, names()).or(last);
         TemplateFault {
-            message: format!("unknown variable `$ctx{name}`"),
+            message: format!("unknown variable `$ctx{}`", shown(name)),
             suggestion: near.map(|near| format!("did you mean `$ctx.{near}`?")),
         }
     })

@@ -7,25 +7,11 @@ use std::{fmt, sync::Arc};
 
 use bytes::Bytes;
 
+pub use crate::model::stored::{StoreFault, Then};
 use crate::model::{
     caller::{EmployeeId, TenantId},
     server::UpstreamName,
 };
-
-/// Told how a request ended, on a thread of the store's or, where there is no room in its queue,
-/// at once.
-pub type Then<T> = Box<dyn FnOnce(Result<T, StoreFault>) + Send>;
-
-/// Why a request was not carried out.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum StoreFault {
-    /// Nothing was written.
-    #[error("the store cannot be used")]
-    Unavailable,
-    /// It was lost on the way: the store may have written it, or not.
-    #[error("the store did not say whether it wrote")]
-    Unclear,
-}
 
 /// Whose tools: those of an upstream of the configuration, or of a server of somebody's own. No
 /// upstream's name has a slash in it, so that neither is ever taken for the other.

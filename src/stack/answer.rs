@@ -195,11 +195,8 @@ pub(crate) fn not_ours(end: Final, upstream: &str) -> Result<Final, Error> {
     match end {
         Final::Error(error) if ours.contains(&error.code) => {
             let message = format!("`{upstream}` did not take the gateway's own request");
-            let cause = format!(
-                "JSON-RPC error {}: {}",
-                error.code,
-                String::from_utf8_lossy(&error.message).chars().take(300).collect::<String>()
-            );
+            // Its words may repeat headers, and with them arguments and secrets.
+            let cause = format!("JSON-RPC error {}", error.code);
             Err(Error::new(Code::Internal, message).with_kind("internal").with_cause(cause))
         }
         end => Ok(end),
@@ -259,12 +256,12 @@ fn by_status(
         300..=399 => (Code::ExternalServiceError, "answered with a redirect"),
         _ => (Code::ExternalServiceError, "failed"),
     };
-    let text = match message {
+    let mut error = match message {
         // Its own credential is the gateway's affair; the provider's words on it stay inside.
-        Some(message) if code != Code::PermissionDenied => message,
-        _ => format!("`{upstream}` {text} (HTTP {})", status.as_u16()),
+        Some(message) if code != Code::PermissionDenied => Error::new(code, message).confidential(),
+        _ => Error::new(code, format!("`{upstream}` {text} (HTTP {})", status.as_u16())),
     };
-    let mut error = Error::new(code, text).with_kind(status_kind(status)).from_upstream();
+    error = error.with_kind(status_kind(status)).from_upstream();
     if status.is_server_error() {
         let trouble = match status.as_u16() {
             502..=504 => Trouble::Unavailable,

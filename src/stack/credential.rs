@@ -4,6 +4,7 @@
 //! client's headers only those go on that the operator lists.
 
 mod attach;
+mod masked;
 
 use std::{
     future::{Future, Ready, ready},
@@ -21,10 +22,13 @@ use pin_project_lite::pin_project;
 use secrecy::ExposeSecret;
 use tower::{Layer, Service};
 
-use self::attach::Attached;
+use self::{
+    attach::Attached,
+    masked::{Masked, mask},
+};
 use super::{
     answer::no_token,
-    stage::{BoxFuture, Hop, UpstreamAuth},
+    stage::{BoxFuture, Hop, Upstream, UpstreamAuth},
 };
 use crate::{
     body::{Body, BoxError},
@@ -98,8 +102,9 @@ where
         }
         let exchange = hop.exchange.clone();
         match outgoing(hop, Attached::default()) {
-            Ok(outgoing) => {
-                Either::Right(Either::Left(Answered { inner: self.inner.call(outgoing), exchange }))
+            Ok((outgoing, sent)) => {
+                let inner = self.inner.call(outgoing);
+                Either::Right(Either::Left(Answered { inner, exchange, sent }))
             }
             Err(error) => Either::Left(ready(Err(error))),
         }
@@ -128,8 +133,8 @@ where
         let is_employees =
             matches!(upstream.auth, UpstreamAuth::Employee) && current.caller.is_some();
         hop = (has_tokens && left > 0).then(|| current.clone());
-        let outgoing = outgoing(current, attached)?;
-        let answered = Answered { inner: inner.call(outgoing), exchange: exchange.clone() };
+        let (outgoing, sent) = outgoing(current, attached)?;
+        let answered = Answered { inner: inner.call(outgoing), exchange: exchange.clone(), sent };
         let response = answered.await?;
         let challenge = match response.status() {
             StatusCode::UNAUTHORIZED if is_employees => return Err(attach::refused(&upstream)),
@@ -154,7 +159,14 @@ pin_project! {
         #[pin]
         inner: F,
         exchange: Arc<Exchange>,
+        sent: Sent,
     }
+}
+
+/// What a request had that its answer may not repeat.
+struct Sent {
+    upstream: Arc<Upstream>,
+    attached: Attached,
 }
 
 impl<F, B> Future for Answered<F>
@@ -172,9 +184,13 @@ where
             attempt.server = response.body().origin();
             attempt.http_version = Some(response.version()).filter(|_| !attempt.is_pipe);
         }
+        let failed = response.status().is_client_error() || response.status().is_server_error();
         Poll::Ready(Ok(response.map(|body| {
             if body.is_end_stream() {
                 Body::Empty
+            } else if failed {
+                let mask = mask(&this.sent.upstream, &this.sent.attached);
+                Body::stream(Masked::new(body, mask))
             } else {
                 Body::stream(http_body_util::BodyExt::map_err(body, Into::into))
             }
@@ -182,7 +198,7 @@ where
     }
 }
 
-fn outgoing(mut hop: Hop, attached: Attached) -> Result<Outgoing, Error> {
+fn outgoing(mut hop: Hop, attached: Attached) -> Result<(Outgoing, Sent), Error> {
     let upstream = hop.upstream.clone();
     forward(&mut hop, &upstream.forward)?;
     let (trace_id, source) = {
@@ -211,13 +227,15 @@ fn outgoing(mut hop: Hop, attached: Attached) -> Result<Outgoing, Error> {
             }
         }
     }
-    for (name, value) in attached.credential {
-        hop.headers.insert(name, value);
+    for (name, value) in &attached.credential {
+        hop.headers.insert(name.clone(), value.clone());
     }
     let mut request = Request::new(Body::from(hop.body));
     *request.method_mut() = hop.method;
     *request.headers_mut() = hop.headers;
-    Ok(Outgoing { to: upstream.reach.destination(), suffix: hop.path, request, tried: hop.tried })
+    let to = upstream.reach.destination();
+    let outgoing = Outgoing { to, suffix: hop.path, request, tried: hop.tried };
+    Ok((outgoing, Sent { upstream, attached }))
 }
 
 /// Takes over what the client sent under the names that the operator lists, but for what the

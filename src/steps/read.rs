@@ -9,7 +9,7 @@ use super::{
 };
 use crate::{
     json::{Kind, Value},
-    model::server_key::is_server_key,
+    model::{sensitive::shown, server_key::is_server_key},
 };
 
 /// The longest name of a tool, of an input or of a page's field, in characters.
@@ -185,7 +185,7 @@ impl Reader<'_> {
         }
         for (name, binding) in inputs.members() {
             let name: Box<str> = name.unescaped().into();
-            let within = format!("/mcp/inputBindings/{}", escaped(&name));
+            let within = format!("/mcp/inputBindings/{}", escaped(&shown(&name)));
             if name.chars().count() > MAX_NAME {
                 self.fault(&within, FaultKind::BadValue, "this name is longer than any input's");
                 continue;
@@ -287,9 +287,7 @@ impl Reader<'_> {
                 None
             }
             _ => {
-                let shown: String =
-                    source.chars().filter(|c| !c.is_control()).take(MAX_VARIABLE).collect();
-                let message = format!("unknown source `{shown}`: {SOURCES}");
+                let message = format!("unknown source `{}`: {SOURCES}", shown(source));
                 self.fault(&at, FaultKind::UnknownSource, message);
                 None
             }
@@ -327,11 +325,10 @@ impl Reader<'_> {
         for (key, _) in object.members() {
             if !known.iter().any(|name| key.is(name)) {
                 let name = key.unescaped();
-                let shown: String = name.chars().filter(|c| !c.is_control()).take(64).collect();
                 let known = known.join("`, `");
-                let message = format!("unknown member `{shown}`: there are `{known}`");
+                let message = format!("unknown member `{}`: there are `{known}`", shown(&name));
                 self.fault(
-                    &format!("{within}/{}", escaped(&name)),
+                    &format!("{within}/{}", escaped(&shown(&name))),
                     FaultKind::UnknownMember,
                     message,
                 );

@@ -8,7 +8,11 @@ mod row;
 
 use sqlx::{Executor, PgConnection, Postgres, Row, Sqlite, SqliteConnection};
 
-use super::{Fault, Handle, lane::Backend};
+use super::{
+    Fault, Handle,
+    lane::Backend,
+    number::{signed, unsigned},
+};
 use crate::{
     approval::{
         Approval, ApprovalId, DecideFault, Standing, Token,
@@ -169,7 +173,7 @@ macro_rules! statements {
                 let rows = self.fetch_all(expire).await?;
                 let waited = |row: &_| -> Result<u64, sqlx::Error> {
                     let waited: i64 = Row::try_get(row, 0)?;
-                    Ok(u64::try_from(waited).unwrap_or(0))
+                    Ok(unsigned(waited))
                 };
                 rows.iter().map(waited).collect()
             }
@@ -201,11 +205,6 @@ macro_rules! statements {
 // Whoever begins to write in SQLite is alone already.
 statements!(SqliteConnection, Sqlite, "SELECT 1");
 statements!(PgConnection, Postgres, "SELECT pg_advisory_xact_lock(7461018463)");
-
-/// Databases count in 63 bits; times beyond are as good as the last.
-fn signed(number: u64) -> i64 {
-    i64::try_from(number).unwrap_or(i64::MAX)
-}
 
 impl From<Fault> for StoreFault {
     fn from(fault: Fault) -> Self {

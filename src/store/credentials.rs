@@ -6,11 +6,15 @@
 use sha2::{Digest, Sha256};
 use sqlx::{Executor, PgConnection, Postgres, Row, Sqlite, SqliteConnection};
 
-use super::{Fault, Handle, lane::Backend};
+use super::{
+    Handle,
+    lane::Backend,
+    number::{signed, unsigned},
+};
 use crate::{
     credential::{
         CredentialKind, CredentialRef, Owner, Whose,
-        store::{CredentialStore, Held, KeyUse, NewCredential, StoreFault, Then},
+        store::{CredentialStore, Held, KeyUse, NewCredential, Then},
     },
     model::caller::TenantId,
 };
@@ -114,8 +118,8 @@ macro_rules! held {
                 kind: kind_of(&kind).ok_or_else(broken)?,
                 key: $row.try_get(5)?,
                 sealed: $row.try_get(6)?,
-                created_ms: u64::try_from(created).unwrap_or(0),
-                updated_ms: u64::try_from(updated).unwrap_or(0),
+                created_ms: unsigned(created),
+                updated_ms: unsigned(updated),
             })
         })()
     };
@@ -185,15 +189,15 @@ macro_rules! statements {
                 let mut uses: Vec<KeyUse> = Vec::new();
                 for row in self.fetch_all(sqlx::query::<$database>(KEYS)).await? {
                     let credentials: i64 = row.try_get(1)?;
-                    let credentials = u64::try_from(credentials).unwrap_or(0);
+                    let credentials = unsigned(credentials);
                     uses.push(KeyUse { key: row.try_get(0)?, credentials, ..KeyUse::default() });
                 }
                 for row in self.fetch_all(sqlx::query::<$database>(REPLAY_KEYS)).await? {
                     let number: i64 = row.try_get(0)?;
                     let (replays, until): (i64, i64) = (row.try_get(1)?, row.try_get(2)?);
                     let key = format!("{number:08x}");
-                    let replays = u64::try_from(replays).unwrap_or(0);
-                    let replays_until_ms = u64::try_from(until).unwrap_or(0);
+                    let replays = unsigned(replays);
+                    let replays_until_ms = unsigned(until);
                     match uses.iter_mut().find(|known| known.key == key) {
                         Some(known) => {
                             (known.replays, known.replays_until_ms) = (replays, replays_until_ms);
@@ -237,26 +241,12 @@ macro_rules! statements {
 statements!(SqliteConnection, Sqlite);
 statements!(PgConnection, Postgres);
 
-/// Databases count in 63 bits; times beyond are as good as the last.
-fn signed(number: u64) -> i64 {
-    i64::try_from(number).unwrap_or(i64::MAX)
-}
-
 fn kind_of(text: &str) -> Option<CredentialKind> {
     CredentialKind::ALL.into_iter().find(|kind| kind.as_str() == text)
 }
 
 fn broken() -> sqlx::Error {
     sqlx::Error::Decode("a credential's row is none".into())
-}
-
-impl From<Fault> for StoreFault {
-    fn from(fault: Fault) -> Self {
-        match fault {
-            Fault::Unavailable => StoreFault::Unavailable,
-            Fault::Unclear => StoreFault::Unclear,
-        }
-    }
 }
 
 /// What is of one owner is done in the order in which it came.
@@ -281,20 +271,20 @@ where
         let reference = CredentialRef::random();
         let work =
             async move |conn: &mut B::Conn| Ok((conn.put_credential(reference, &new).await?, true));
-        self.submit(&key, work, |result| then(result.map_err(Into::into)));
+        self.submit(&key, work, then);
     }
 
     fn get(&self, whose: Whose, then: Then<Option<Held>>) {
         let key = lane(&whose.tenant, &whose.owner);
         let work = async move |conn: &mut B::Conn| Ok((conn.credential_of(&whose).await?, false));
-        self.submit(&key, work, |result| then(result.map_err(Into::into)));
+        self.submit(&key, work, then);
     }
 
     fn find(&self, tenant: TenantId, reference: CredentialRef, then: Then<Option<Held>>) {
         let work = async move |conn: &mut B::Conn| {
             Ok((conn.credential_by(&tenant, reference).await?, false))
         };
-        self.submit(&[0; 32], work, |result| then(result.map_err(Into::into)));
+        self.submit(&[0; 32], work, then);
     }
 
     fn delete(&self, whose: Whose, then: Then<bool>) {
@@ -303,7 +293,7 @@ where
             let was = conn.delete_credential(&whose).await?;
             Ok((was, was))
         };
-        self.submit(&key, work, |result| then(result.map_err(Into::into)));
+        self.submit(&key, work, then);
     }
 
     fn list(&self, tenant: TenantId, owner: Owner, then: Then<Vec<Held>>) {
@@ -311,19 +301,19 @@ where
         let work = async move |conn: &mut B::Conn| {
             Ok((conn.credentials_of(&tenant, &owner).await?, false))
         };
-        self.submit(&key, work, |result| then(result.map_err(Into::into)));
+        self.submit(&key, work, then);
     }
 
     fn key_uses(&self, then: Then<Vec<KeyUse>>) {
         let work = async move |conn: &mut B::Conn| Ok((conn.key_uses().await?, false));
-        self.submit(&[0; 32], work, |result| then(result.map_err(Into::into)));
+        self.submit(&[0; 32], work, then);
     }
 
     fn not_under(&self, key: String, after: Option<CredentialRef>, then: Then<Vec<Held>>) {
         let work = async move |conn: &mut B::Conn| {
             Ok((conn.credentials_not_under(&key, after).await?, false))
         };
-        self.submit(&[0; 32], work, |result| then(result.map_err(Into::into)));
+        self.submit(&[0; 32], work, then);
     }
 
     fn replace_sealed(&self, old: Held, key: String, sealed: Vec<u8>, then: Then<bool>) {
@@ -332,6 +322,6 @@ where
             let was = conn.replace_sealed(&old, &key, &sealed).await?;
             Ok((was, was))
         };
-        self.submit(&lane, work, |result| then(result.map_err(Into::into)));
+        self.submit(&lane, work, then);
     }
 }

@@ -12,6 +12,7 @@ mod approvals;
 mod credentials;
 mod lane;
 mod migrations;
+mod number;
 mod pins;
 mod postgres;
 mod quotas;
@@ -54,6 +55,8 @@ use self::{
     replays::ReplaySql,
     servers::ServerSql,
 };
+/// Why a piece of work was not done.
+pub use crate::model::stored::StoreFault as Fault;
 use crate::{
     approval::store::ApprovalStore,
     clock::Clock,
@@ -90,17 +93,6 @@ pub enum OpenError {
     Newer { found: i64, known: i64 },
     #[error("its thread cannot be started: {0}")]
     Thread(#[source] std::io::Error),
-}
-
-/// Why a piece of work was not done.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum Fault {
-    /// Nothing of it was written.
-    #[error("the store cannot be used")]
-    Unavailable,
-    /// The database was lost before it said whether it had written.
-    #[error("the store did not say whether it wrote")]
-    Unclear,
 }
 
 /// An open store.

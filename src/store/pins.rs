@@ -8,23 +8,13 @@ mod sql;
 use std::sync::Arc;
 
 pub(super) use self::sql::PinSql;
-use super::{Fault, Handle, lane::Backend};
+use super::{Handle, lane::Backend};
 use crate::registry::store::{
-    Approved, Bounds, Digests, History, How, Kept, PinStore, Scope, Seen, StoreFault, Then,
-    Version, Wish,
+    Approved, Bounds, Digests, History, How, Kept, PinStore, Scope, Seen, Then, Version, Wish,
 };
 
 /// The place of this work among what shares a transaction, and the lane that does it.
 const PLACE: [u8; 32] = [0; 32];
-
-impl From<Fault> for StoreFault {
-    fn from(fault: Fault) -> Self {
-        match fault {
-            Fault::Unavailable => StoreFault::Unavailable,
-            Fault::Unclear => StoreFault::Unclear,
-        }
-    }
-}
 
 /// What is known of the tools of one request while it is carried out.
 struct Work<'a> {
@@ -261,12 +251,12 @@ where
             let kept = keep(conn, &scope, &seen, bounds, at_ms).await?;
             Ok((kept, true))
         };
-        self.submit(&PLACE, work, |result| then(result.map_err(Into::into)));
+        self.submit(&PLACE, work, then);
     }
 
     fn look(&self, scope: Scope, seen: Vec<Seen>, then: Then<Vec<Kept>>) {
         let work = async move |conn: &mut B::Conn| Ok((look(conn, &scope, &seen).await?, false));
-        self.submit(&PLACE, work, |result| then(result.map_err(Into::into)));
+        self.submit(&PLACE, work, then);
     }
 
     fn still(&self, scope: Scope, tools: Digests, at_ms: u64, then: Then<()>) {
@@ -277,7 +267,7 @@ where
             }
             Ok(((), true))
         };
-        self.submit(&PLACE, work, |result| then(result.map_err(Into::into)));
+        self.submit(&PLACE, work, then);
     }
 
     fn approve(&self, wish: Wish, then: Then<Option<Approved>>) {
@@ -286,18 +276,18 @@ where
             let changed = approved.is_some();
             Ok((approved, changed))
         };
-        self.submit(&PLACE, work, |result| then(result.map_err(Into::into)));
+        self.submit(&PLACE, work, then);
     }
 
     fn since(&self, number: u64, then: Then<Vec<Approved>>) {
         let work =
             async move |conn: &mut B::Conn| Ok((conn.pin_approvals_since(number).await?, false));
-        self.submit(&PLACE, work, |result| then(result.map_err(Into::into)));
+        self.submit(&PLACE, work, then);
     }
 
     fn history(&self, scope: Scope, tool: Arc<str>, then: Then<History>) {
         let work = async move |conn: &mut B::Conn| Ok((history(conn, &scope, &tool).await?, false));
-        self.submit(&PLACE, work, |result| then(result.map_err(Into::into)));
+        self.submit(&PLACE, work, then);
     }
 
     fn sweep(&self, before_ms: u64, then: Then<()>) {
@@ -306,7 +296,7 @@ where
             conn.forget_pins(before_ms).await?;
             Ok(((), true))
         };
-        self.submit(&PLACE, work, |result| then(result.map_err(Into::into)));
+        self.submit(&PLACE, work, then);
     }
 }
 

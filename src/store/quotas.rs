@@ -5,11 +5,13 @@
 
 use sqlx::{Executor, PgConnection, Postgres, Row, Sqlite, SqliteConnection};
 
-use super::{Fault, Handle, lane::Backend};
+use super::{
+    Fault, Handle,
+    lane::Backend,
+    number::{signed, unsigned},
+};
 use crate::{
-    limit::quota::store::{
-        AccountId, Correction, QuotaStore, Standing, StoreFault, Take, Taken, Then,
-    },
+    limit::quota::store::{AccountId, Correction, QuotaStore, Standing, Take, Taken, Then},
     model::quota::Period,
 };
 
@@ -65,15 +67,15 @@ macro_rules! statements {
                 let Take { account, period, least, most, ceiling } = take;
                 let turn = sqlx::query::<$database>(TURN)
                     .bind(&account[..])
-                    .bind(signed(period.start_ms))
-                    .bind(signed(period.end_ms));
+                    .bind(amount(period.start_ms))
+                    .bind(amount(period.end_ms));
                 self.execute(turn).await?;
                 let taken = sqlx::query::<$database>(TAKE)
                     .bind(&account[..])
-                    .bind(signed(period.start_ms))
-                    .bind(signed(*least))
-                    .bind(signed((*most).min(*ceiling)))
-                    .bind(signed(*ceiling));
+                    .bind(amount(period.start_ms))
+                    .bind(amount(*least))
+                    .bind(amount((*most).min(*ceiling)))
+                    .bind(amount(*ceiling));
                 if let Some(row) = self.fetch_optional(taken).await? {
                     let standing = standing(row.try_get(1)?, row.try_get(2)?, row.try_get(3)?);
                     return Ok(Taken { granted: unsigned(row.try_get(0)?), standing });
@@ -85,14 +87,14 @@ macro_rules! statements {
                 let Correction { account, period, spent, unneeded } = correction;
                 let turn = sqlx::query::<$database>(TURN)
                     .bind(&account[..])
-                    .bind(signed(period.start_ms))
-                    .bind(signed(period.end_ms));
+                    .bind(amount(period.start_ms))
+                    .bind(amount(period.end_ms));
                 self.execute(turn).await?;
                 let correct = sqlx::query::<$database>(CORRECT)
                     .bind(&account[..])
-                    .bind(signed(period.start_ms))
-                    .bind(signed(*spent))
-                    .bind(signed(*unneeded));
+                    .bind(amount(period.start_ms))
+                    .bind(amount(*spent))
+                    .bind(amount(*unneeded));
                 self.execute(correct).await?;
                 Ok(())
             }
@@ -112,7 +114,7 @@ macro_rules! statements {
             }
 
             async fn forget_quotas(&mut self, before_ms: u64) -> Result<u64, sqlx::Error> {
-                let sweep = sqlx::query::<$database>(SWEEP).bind(signed(before_ms)).bind(SOME);
+                let sweep = sqlx::query::<$database>(SWEEP).bind(amount(before_ms)).bind(SOME);
                 Ok(self.execute(sweep).await?.rows_affected())
             }
         }
@@ -122,27 +124,14 @@ macro_rules! statements {
 statements!(SqliteConnection, Sqlite);
 statements!(PgConnection, Postgres);
 
-/// Databases count in 63 bits. Half of them are enough for every amount, so that sums fit, too.
-fn signed(number: u64) -> i64 {
-    i64::try_from(number).unwrap_or(i64::MAX).min(i64::MAX / 4)
-}
-
-fn unsigned(number: i64) -> u64 {
-    u64::try_from(number).unwrap_or(0)
+/// A part of what a database counts is enough for every amount, so that sums fit, too.
+fn amount(number: u64) -> i64 {
+    signed(number).min(i64::MAX / 4)
 }
 
 fn standing(used: i64, start_ms: i64, end_ms: i64) -> Standing {
     let period = Period { start_ms: unsigned(start_ms), end_ms: unsigned(end_ms) };
     Standing { used: unsigned(used), period }
-}
-
-impl From<Fault> for StoreFault {
-    fn from(fault: Fault) -> Self {
-        match fault {
-            Fault::Unavailable => StoreFault::Unavailable,
-            Fault::Unclear => StoreFault::Unclear,
-        }
-    }
 }
 
 impl<B> QuotaStore for Handle<B>
@@ -156,7 +145,7 @@ where
             let changed = taken.granted > 0;
             Ok((taken, changed))
         };
-        self.submit(&take.account, work, |result| then(result.map_err(Into::into)));
+        self.submit(&take.account, work, then);
     }
 
     fn correct(&self, correction: Correction, then: Then<()>) {
@@ -164,7 +153,7 @@ where
             conn.correct(&correction).await?;
             Ok(((), true))
         };
-        self.submit(&correction.account, work, |result| then(result.map_err(Into::into)));
+        self.submit(&correction.account, work, then);
     }
 
     fn look(&self, accounts: Vec<(AccountId, Period)>, then: Then<Vec<Standing>>) {
@@ -175,7 +164,7 @@ where
             }
             Ok((standings, false))
         };
-        self.submit(&[0; 32], work, |result| then(result.map_err(Into::into)));
+        self.submit(&[0; 32], work, then);
     }
 
     fn sweep(&self, before_ms: u64, then: Then<()>) {
@@ -190,7 +179,7 @@ where
                 again.sweep(before_ms, then);
             }
             Ok(_) => then(Ok(())),
-            Err(fault) => then(Err(fault.into())),
+            Err(fault) => then(Err(fault)),
         });
     }
 }

@@ -7,14 +7,15 @@ use sqlx::{
     ColumnIndex, Decode, Executor, PgConnection, Postgres, Row, Sqlite, SqliteConnection, Type,
 };
 
-use super::{Fault, Handle, lane::Backend};
+use super::{
+    Fault, Handle,
+    lane::Backend,
+    number::{signed, unsigned},
+};
 use crate::{
     idempotency::{
         Usage,
-        store::{
-            Claimed, End, Held, HeldState, NewRecord, ReplayStore, Settlement, StoreFault, Swept,
-            Then,
-        },
+        store::{Claimed, End, Held, HeldState, NewRecord, ReplayStore, Settlement, Swept, Then},
     },
     model::exchange::KeyedDigest,
 };
@@ -211,13 +212,8 @@ macro_rules! statements {
 statements!(SqliteConnection, Sqlite);
 statements!(PgConnection, Postgres);
 
-/// Databases count in 63 bits; times and sizes beyond are as good as the last.
-fn signed(number: u64) -> i64 {
-    i64::try_from(number).unwrap_or(i64::MAX)
-}
-
 fn usage(keys: usize, bytes: i64) -> Usage {
-    Usage { keys, bytes: u64::try_from(bytes).unwrap_or(0) }
+    Usage { keys, bytes: unsigned(bytes) }
 }
 
 /// What a row says that is there.
@@ -254,15 +250,6 @@ fn held(state: i64, running: bool, body: Option<Vec<u8>>) -> HeldState {
     }
 }
 
-impl From<Fault> for StoreFault {
-    fn from(fault: Fault) -> Self {
-        match fault {
-            Fault::Unavailable => StoreFault::Unavailable,
-            Fault::Unclear => StoreFault::Unclear,
-        }
-    }
-}
-
 impl<B> ReplayStore for Handle<B>
 where
     B: Backend,
@@ -275,18 +262,18 @@ where
             let changed = claimed == Claimed::Taken;
             Ok((claimed, changed))
         };
-        self.submit(&scope, work, |result| then(result.map_err(Into::into)));
+        self.submit(&scope, work, then);
     }
 
     fn find(&self, scope: [u8; 32], now_ms: u64, then: Then<Option<Held>>) {
         let work = async move |conn: &mut B::Conn| Ok((conn.look(&scope, now_ms).await?, false));
-        self.submit(&scope, work, |result| then(result.map_err(Into::into)));
+        self.submit(&scope, work, then);
     }
 
     fn settle(&self, settlement: Settlement, then: Then<()>) {
         let scope = settlement.scope;
         let work = async move |conn: &mut B::Conn| Ok(((), conn.settle(&settlement).await?));
-        self.submit(&scope, work, |result| then(result.map_err(Into::into)));
+        self.submit(&scope, work, then);
     }
 
     fn sweep(&self, now_ms: u64, then: Then<Swept>) {
@@ -312,7 +299,7 @@ where
         self.submit(&[0; 32], work, move |result: Result<(Usage, _), Fault>| {
             let (some, kept) = match result {
                 Ok(done) => done,
-                Err(fault) => return then(Err(fault.into())),
+                Err(fault) => return then(Err(fault)),
             };
             let forgotten =
                 Usage { keys: before.keys + some.keys, bytes: before.bytes + some.bytes };

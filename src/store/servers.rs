@@ -12,24 +12,17 @@ use sha2::{Digest, Sha256};
 
 pub(super) use self::sql::ServerSql;
 use self::sql::Which;
-use super::{Fault, Handle, lane::Backend};
+use super::{Handle, lane::Backend};
 use crate::{
     model::caller::{EmployeeId, TenantId},
     registry::{
         server::{Archive, Changes, Kept, Marker, NotPut, Registration, ServerStore},
-        store::{StoreFault, Then},
+        store::Then,
     },
 };
 
 /// The place of what writes among what shares a transaction, and the lane that does it.
 const PLACE: [u8; 32] = [0x53; 32];
-
-fn fault(fault: Fault) -> StoreFault {
-    match fault {
-        Fault::Unavailable => StoreFault::Unavailable,
-        Fault::Unclear => StoreFault::Unclear,
-    }
-}
 
 /// Whoever reads waits for no writer of other owners' servers.
 fn lane(tenant: &TenantId, owner: &EmployeeId) -> [u8; 32] {
@@ -56,7 +49,7 @@ where
             let changed = put.is_ok();
             Ok((put, changed))
         };
-        self.submit(&PLACE, work, |result| then(result.map_err(fault)));
+        self.submit(&PLACE, work, then);
     }
 
     fn get(
@@ -68,14 +61,14 @@ where
     ) {
         let (key, which) = (lane(&tenant, &owner), Which { tenant, owner, server_key });
         let work = async move |conn: &mut B::Conn| Ok((conn.server(&which).await?, false));
-        self.submit(&key, work, |result| then(result.map_err(fault)));
+        self.submit(&key, work, then);
     }
 
     fn list_of(&self, tenant: TenantId, owner: EmployeeId, then: Then<Vec<Kept>>) {
         let key = lane(&tenant, &owner);
         let work =
             async move |conn: &mut B::Conn| Ok((conn.servers_of(&tenant, &owner).await?, false));
-        self.submit(&key, work, |result| then(result.map_err(fault)));
+        self.submit(&key, work, then);
     }
 
     fn visible_to(
@@ -93,7 +86,7 @@ where
             }
             Ok((Kept::seen_by(&employee, all), false))
         };
-        self.submit(&key, work, |result| then(result.map_err(fault)));
+        self.submit(&key, work, then);
     }
 
     fn delete(&self, tenant: TenantId, owner: EmployeeId, server_key: Arc<str>, then: Then<bool>) {
@@ -106,7 +99,7 @@ where
             }
             Ok((was, was))
         };
-        self.submit(&PLACE, work, |result| then(result.map_err(fault)));
+        self.submit(&PLACE, work, then);
     }
 
     fn set_archive(
@@ -127,7 +120,7 @@ where
             }
             Ok((known, known))
         };
-        self.submit(&PLACE, work, |result| then(result.map_err(fault)));
+        self.submit(&PLACE, work, then);
     }
 
     fn share(
@@ -148,18 +141,18 @@ where
             conn.note_server(&which).await?;
             Ok((conn.server(&which).await?.map(|kept| kept.registration), true))
         };
-        self.submit(&PLACE, work, |result| then(result.map_err(fault)));
+        self.submit(&PLACE, work, then);
     }
 
     fn count(&self, tenant: TenantId, owner: EmployeeId, then: Then<u64>) {
         let key = lane(&tenant, &owner);
         let work =
             async move |conn: &mut B::Conn| Ok((conn.count_servers(&tenant, &owner).await?, false));
-        self.submit(&key, work, |result| then(result.map_err(fault)));
+        self.submit(&key, work, then);
     }
 
     fn changes_since(&self, marker: Marker, then: Then<Changes>) {
         let work = async move |conn: &mut B::Conn| Ok((conn.server_changes(marker).await?, false));
-        self.submit(&[0; 32], work, |result| then(result.map_err(fault)));
+        self.submit(&[0; 32], work, then);
     }
 }

@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 
 use crate::{
     process_support::{self, Dialect, Process, Response, Setup, exchange, until},
-    support::{Answer, Asker, Gateway, Reply, Request, Speaks, Upstream},
+    support::{Answer, Asker, Gateway, Reply, Request, Speaks, Upstream, gateway::ALL_OF_UP},
 };
 
 const ERAS: [Speaks; 2] = [Speaks::Stateless, Speaks::Handshake("2025-11-25")];
@@ -24,22 +24,11 @@ callers:
   tests: { keys: [{ env: KEY }], tenant: acme, identity: { header: true, fallback: { empId: E9, roles: [member] } } }
 ";
 
-const POLICY: &str = "version: hangu/v1
-kind: Policy
-scope: { tenant: acme }
-rules:
-  - { id: read, effect: allow, risk: [read_low] }
----
-version: hangu/v1
-kind: Tools
-upstreams: { up: { default: { risk: read_low } } }
-";
-
 fn gateway(url: &str, of_upstream: &str) -> Gateway {
     let yaml = format!(
         "{CALLERS}upstreams:\n  up: {{ url: \"{url}\", auth: {{ type: employee }}{of_upstream} }}\n"
     );
-    Gateway::start(&yaml, &[POLICY])
+    Gateway::start(&yaml, &[ALL_OF_UP])
 }
 
 fn whose(url: &str, employee: &str) -> Whose {
@@ -64,17 +53,7 @@ fn bearer(gateway: &Gateway, url: &str, employee: &str, token: &str) {
 }
 
 fn call(gateway: &Gateway, tool: &str, employee: &str, arguments: &Value) -> Reply {
-    let body = json!({ "jsonrpc": "2.0", "id": 7, "method": "tools/call",
-        "params": { "name": tool, "arguments": arguments, "_meta": {
-            "io.modelcontextprotocol/protocolVersion": "2026-07-28",
-            "io.modelcontextprotocol/clientCapabilities": {} } } });
-    Request::stateless(&body.to_string()).header("SSO-Emp-Id", employee).ask(gateway)
-}
-
-/// The error object of a refused call.
-fn refusal(reply: &Reply) -> Value {
-    let message: Value = serde_json::from_slice(&reply.body).unwrap();
-    message["result"]["_meta"]["dev.hangu/error"].clone()
+    Request::call(tool, arguments).header("SSO-Emp-Id", employee).ask(gateway)
 }
 
 #[test]
@@ -151,7 +130,7 @@ fn who_has_set_no_credential_is_told_so_and_nothing_leaves() {
         let gateway = gateway(&asker.url(), "");
         bearer(&gateway, &asker.url(), "E1", "token");
         let reply = call(&gateway, "ask", "E2", &json!({}));
-        let refusal = refusal(&reply);
+        let refusal = reply.fault();
         assert_eq!(refusal["code"], "server_not_configured", "{}", reply.text());
         assert_eq!(refusal["alias"], "MCP_SERVER_NOT_CONFIGURED");
         assert_eq!((&refusal["next"], &refusal["retryable"]), (&json!("ask_human"), &json!(false)));
@@ -190,7 +169,7 @@ fn a_session_of_a_credential_that_was_replaced_or_deleted_serves_no_more() {
     assert!(wait(vault(&gateway).delete(whose(&url, "E1"))).unwrap());
     let before = asker.received().len();
     let reply = call(&gateway, "ask", "E1", &json!({}));
-    assert_eq!(refusal(&reply)["code"], "server_not_configured", "{}", reply.text());
+    assert_eq!(reply.fault()["code"], "server_not_configured", "{}", reply.text());
     assert_eq!(asker.received().len(), before);
     // Nobody else's is touched.
     assert!(!call(&gateway, "ask", "E2", &json!({})).is_error());
@@ -208,10 +187,10 @@ fn a_credential_that_the_server_refuses_is_the_employee_s_to_mend() {
             up.url(),
             up.dialect()
         );
-        let gateway = Gateway::start(&yaml, &[POLICY]);
+        let gateway = Gateway::start(&yaml, &[ALL_OF_UP]);
         bearer(&gateway, &up.url(), "E1", "stale");
         let reply = call(&gateway, "echo", "E1", &json!({}));
-        let refusal = refusal(&reply);
+        let refusal = reply.fault();
         assert_eq!(refusal["code"], "permission_denied", "{speaks:?} {}", reply.text());
         assert!(refusal["message"].as_str().unwrap().contains("refused your credential"));
         assert!(!reply.text().contains("planted-words"), "{}", reply.text());

@@ -42,6 +42,7 @@ mod oauth;
 mod pagination;
 mod param_headers;
 mod pins;
+mod planted;
 mod policy_tools;
 mod process_support;
 mod quality;

@@ -28,12 +28,12 @@ pub struct Rules {
     /// What a token needs, where the server has said so.
     scope: Option<String>,
     /// Instead of a token.
-    refuses: Option<(u16, Value)>,
+    pub refuses: Option<(u16, Value)>,
     issuer: Option<String>,
     resource: Option<String>,
     /// No token is good at the server.
     takes_none: bool,
-    expires_in: Option<u64>,
+    pub expires_in: Option<u64>,
     methods: Option<Value>,
     /// Only calls need a token.
     pub open_lists: bool,

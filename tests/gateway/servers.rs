@@ -81,20 +81,12 @@ fn bring(gateway: &Gateway, who: &str, server: &Upstream, token: &str) -> String
 }
 
 fn call(gateway: &Gateway, who: &str, path: &str, tool: &str, arguments: &Value) -> Reply {
-    let body = json!({ "jsonrpc": "2.0", "id": 7, "method": "tools/call",
-        "params": { "name": tool, "arguments": arguments, "_meta": {
-            "io.modelcontextprotocol/protocolVersion": "2026-07-28",
-            "io.modelcontextprotocol/clientCapabilities": {} } } });
-    Request::stateless(&body.to_string()).at(path).header("SSO-Emp-Id", who).ask(gateway)
+    Request::call(tool, arguments).at(path).header("SSO-Emp-Id", who).ask(gateway)
 }
 
 /// Names of the tools that somebody sees there.
 fn tools(gateway: &Gateway, who: &str, path: &str) -> Vec<String> {
-    let body = json!({ "jsonrpc": "2.0", "id": 7, "method": "tools/list",
-        "params": { "_meta": {
-            "io.modelcontextprotocol/protocolVersion": "2026-07-28",
-            "io.modelcontextprotocol/clientCapabilities": {} } } });
-    let request = Request::stateless(&body.to_string()).at(path).header("SSO-Emp-Id", who);
+    let request = Request::modern("tools/list", json!({})).at(path).header("SSO-Emp-Id", who);
     let reply = request.ask(gateway);
     let told: Value = serde_json::from_slice(&reply.body).unwrap();
     let tools = told["result"]["tools"].as_array();

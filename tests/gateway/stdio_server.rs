@@ -77,6 +77,12 @@ fn serve() {
         eprintln!("it cannot start: nothing works");
         process::exit(7);
     }
+    if mode == "indiscreet" {
+        for (name, value) in env::vars() {
+            eprintln!("{name} is {value}");
+            write(&format!("no message: {value}"));
+        }
+    }
     let server = Arc::new(Server { mode, calls: AtomicU64::new(0), seen: Mutex::default() });
     for line in io::stdin().lock().lines() {
         let Ok(line) = line else { break };

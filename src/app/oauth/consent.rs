@@ -40,7 +40,7 @@ pub(super) struct Shared {
     pub fetch: Fetch,
     pub clock: Clock,
     pub vault: Arc<Vault>,
-    pub tickets: Tickets,
+    pub tickets: Arc<Tickets>,
     pub clients: Clients,
     /// Where employees' browsers reach the gateway; without it nobody can connect.
     pub public_url: Option<String>,

@@ -44,7 +44,7 @@ pub(super) struct Parts {
     pub egress: Arc<Egress>,
     pub clock: Clock,
     pub vault: Arc<Vault>,
-    pub tickets: Tickets,
+    pub tickets: Arc<Tickets>,
     /// What is good once, for all replicas of a store.
     pub once: Arc<dyn ApprovalStore>,
     /// Where employees' browsers reach the gateway.

@@ -37,6 +37,7 @@ use crate::{
     },
     dialect::south,
     error::Error,
+    model::mask::Mask,
 };
 
 /// How long the last words of a process that has ended may take.
@@ -275,7 +276,13 @@ impl Minder {
             writing.spawn(outbox.drain(stdin));
         }
         if let Some(stderr) = process.stderr.take() {
-            logging.spawn(Log::new(config.name.clone()).copy(stderr));
+            let mut mask = Mask::default();
+            for (_, value) in &config.env {
+                if let EnvValue::Secret(value) = value {
+                    mask.text(value.expose_secret());
+                }
+            }
+            logging.spawn(Log::new(config.name.clone(), mask).copy(stderr));
         }
         if let Some(stdout) = process.stdout.take() {
             reader.spawn(

@@ -1,7 +1,8 @@
 //! What a process writes to its error output: lines of the gateway's log, as long and as many as
 //! a log can bear.
 //!
-//! Servers write there whatever they like; none of it is an error by itself.
+//! Servers write there whatever they like; none of it is an error by itself. Where they write the
+//! secrets that their environment has, those are left out.
 
 use std::time::Duration;
 
@@ -12,6 +13,7 @@ use tokio::{
 };
 
 use super::super::reply::Name;
+use crate::model::mask::Mask;
 
 /// The longest line that is logged, in bytes; the rest of it is left out.
 const LINE: usize = 1_024;
@@ -21,15 +23,17 @@ const PERIOD: Duration = Duration::from_secs(60);
 
 pub(super) struct Log {
     upstream: Name,
-    line: Vec<u8>,
+    mask: Mask,
+    line: BytesMut,
     began: Instant,
     lines: u32,
     left_out: u64,
 }
 
 impl Log {
-    pub fn new(upstream: Name) -> Self {
-        Self { upstream, line: Vec::new(), began: Instant::now(), lines: 0, left_out: 0 }
+    pub fn new(upstream: Name, mask: Mask) -> Self {
+        let (line, began) = (BytesMut::new(), Instant::now());
+        Self { upstream, mask, line, began, lines: 0, left_out: 0 }
     }
 
     /// Until its end.
@@ -54,7 +58,8 @@ impl Log {
     }
 
     fn add(&mut self, text: &[u8]) {
-        let room = LINE.saturating_sub(self.line.len());
+        // A secret that begins within the line is known by all of it.
+        let room = (LINE + self.mask.longest()).saturating_sub(self.line.len());
         self.line.extend_from_slice(text.get(..room).unwrap_or(text));
     }
 
@@ -70,8 +75,9 @@ impl Log {
 
     /// The line that has ended, if it is one to be logged.
     fn finished(&mut self) -> Option<String> {
-        let line = std::mem::take(&mut self.line);
-        let text = String::from_utf8_lossy(&line);
+        let mut line = self.line.split();
+        self.mask.apply(&mut line);
+        let text = String::from_utf8_lossy(line.get(..LINE).unwrap_or(&line));
         let text: String = text.trim_end().chars().filter(|c| !c.is_control()).collect();
         if text.is_empty() {
             return None;
@@ -107,19 +113,27 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn lines_are_cut_and_a_flood_is_left_out() {
-        let mut log = Log::new("crm".into());
+        let mut mask = Mask::default();
+        mask.text("s3cret-of-it");
+        let mut log = Log::new("crm".into(), mask);
         log.add(&[b'x'; 5_000]);
         log.add(b"more");
         assert_eq!(log.finished().unwrap().len(), LINE);
         log.add("\u{1b}[31mred \r".as_bytes());
         assert_eq!(log.finished().unwrap(), "[31mred");
         assert_eq!(log.finished(), None, "an empty line is none");
-        let mut logged = 2;
+        log.add(b"my key is s3cret");
+        log.add(b"-of-it.");
+        assert_eq!(log.finished().unwrap(), "my key is [removed].");
+        log.add(&[b'x'; LINE - 4]);
+        log.add(b"s3cret-of-it");
+        assert!(log.finished().unwrap().ends_with("x[rem"), "also where the line is cut");
+        let mut logged = 4;
         for _ in 0..10_000 {
             log.add(b"again");
             logged += u32::from(log.finished().is_some());
         }
-        assert_eq!((logged, log.left_out), (LINES, 9_802));
+        assert_eq!((logged, log.left_out), (LINES, 9_804));
         tokio::time::advance(PERIOD).await;
         log.add(b"again");
         assert!(log.finished().is_some());

@@ -97,6 +97,10 @@ impl RawNamedToken {
                 None
             }
         };
+        if let Value::Text(_) = &entry.value.value {
+            RawToken::read(&entry.value, faults);
+            return None;
+        }
         let mut map = entry.value.map(faults)?;
         let token = map.required_node("token", faults);
         let token = token.and_then(|node| RawToken::read(node, faults));

@@ -421,8 +421,9 @@ impl SecretRef {
             },
             (None, None, None) => {
                 if ["env", "file", "secret"].iter().all(|key| map.entry(key).is_none()) {
+                    // It may stand under another name.
                     let message = "a secret is `{ env: NAME }` or `{ file: PATH }`";
-                    faults.add(FaultCode::MissingKey, map.at, message);
+                    faults.add(FaultCode::MissingKey, map.at, message).secret();
                 }
                 None
             }
@@ -438,6 +439,12 @@ impl SecretRef {
 /// A secret alone, with nothing beside it.
 impl FromNode for SecretRef {
     fn from_node(node: &Node, faults: &mut Faults) -> Option<Self> {
+        if !matches!(&node.value, Value::Map(_) | Value::Unknown) {
+            let message = "a secret does not stand in the file";
+            let fault = faults.add(FaultCode::SecretInTheOpen, &node.at, message);
+            fault.suggest("`{ env: NAME }` or `{ file: PATH }`").secret();
+            return None;
+        }
         let mut map = node.map(faults)?;
         let secret = SecretRef::read(&mut map, faults);
         map.finish(faults);

@@ -10,8 +10,29 @@ use super::{AuthorizationServer, Client, SignerFault};
 
 /// The longest token that is taken, in bytes: it has to fit into a header.
 const MAX_TOKEN: usize = 32 * 1024;
-/// The longest word of an error that is repeated.
-const MAX_WORD: usize = 64;
+/// What authorization servers say (RFC 6749, 6750, 7591, 8707, 9449). No other word of theirs is
+/// repeated: it may be what they were sent.
+const WORDS: [&str; 17] = [
+    "access_denied",
+    "insufficient_scope",
+    "invalid_client",
+    "invalid_client_metadata",
+    "invalid_grant",
+    "invalid_redirect_uri",
+    "invalid_request",
+    "invalid_scope",
+    "invalid_target",
+    "invalid_token",
+    "server_error",
+    "slow_down",
+    "temporarily_unavailable",
+    "unauthorized_client",
+    "unsupported_grant_type",
+    "unsupported_response_type",
+    "use_dpop_nonce",
+];
+/// In the place of all others.
+const OTHER: &str = "another_error";
 
 /// A request to a token endpoint.
 pub struct TokenRequest {
@@ -94,8 +115,8 @@ impl TokenAnswer {
     pub fn read(is_success: bool, text: &[u8]) -> Result<Self, AnswerFault> {
         if !is_success {
             let Error { error } = serde_json::from_slice(text).map_err(|_| AnswerFault::Form)?;
-            let plain = |c: &char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.');
-            return Err(AnswerFault::Refused(error.chars().filter(plain).take(MAX_WORD).collect()));
+            let word = WORDS.into_iter().find(|word| *word == error).unwrap_or(OTHER);
+            return Err(AnswerFault::Refused(word.to_owned()));
         }
         let given: Given = serde_json::from_slice(text).map_err(|_| AnswerFault::Form)?;
         let access: SecretString = given.access_token.into();

@@ -5,24 +5,10 @@
 //! answered through a callback once the answer is durable.
 
 use crate::model::quota::Period;
-
-/// Told how a request ended, on a thread of the store's or, where there is no room in its queue,
-/// at once.
-pub type Then<T> = Box<dyn FnOnce(Result<T, StoreFault>) + Send>;
+pub use crate::model::stored::{StoreFault, Then};
 
 /// What is counted together: a quota, and the values that it tells calls apart by, hashed.
 pub type AccountId = [u8; 32];
-
-/// Why a request was not carried out.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum StoreFault {
-    /// Nothing was written.
-    #[error("the store cannot be used")]
-    Unavailable,
-    /// It was lost on the way: the store may have written it, or not.
-    #[error("the store did not say whether it wrote")]
-    Unclear,
-}
 
 /// Units that a process wants to hold.
 #[derive(Debug, Clone, Copy)]

@@ -1,5 +1,7 @@
 //! What is wrong with a posted server, each fault with its place in the JSON.
 
+pub(super) use crate::model::sensitive::shown;
+
 /// A fault of something that was posted or imported. It never repeats a value.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{pointer}: {message}")]
@@ -44,9 +46,4 @@ impl InputFault {
 /// The pointer of a member.
 pub(super) fn below(pointer: &str, member: &str) -> String {
     format!("{pointer}/{}", shown(member).replace('~', "~0").replace('/', "~1"))
-}
-
-/// Somebody's word, as far as it is repeated.
-pub(super) fn shown(text: &str) -> String {
-    text.chars().filter(|c| !c.is_control()).take(64).collect()
 }

@@ -5,9 +5,12 @@ use std::sync::Arc;
 use bytes::Bytes;
 use sqlx::{Executor, PgConnection, Postgres, Row, Sqlite, SqliteConnection};
 
-use crate::registry::{
-    DIGEST_FORM,
-    store::{Approved, How, SOME, Scope, Version},
+use crate::{
+    registry::{
+        DIGEST_FORM,
+        store::{Approved, How, SOME, Scope, Version},
+    },
+    store::number::{signed, unsigned},
 };
 
 const BETWEEN: &str = "
@@ -196,15 +199,6 @@ pub(in crate::store) trait PinSql {
         version: u64,
         digest: &[u8; 32],
     ) -> Result<(), sqlx::Error>;
-}
-
-/// Databases count in 63 bits; times beyond are as good as the last.
-fn signed(number: u64) -> i64 {
-    i64::try_from(number).unwrap_or(i64::MAX)
-}
-
-fn unsigned(number: i64) -> u64 {
-    u64::try_from(number).unwrap_or(0)
 }
 
 fn digest(bytes: Vec<u8>) -> [u8; 32] {

@@ -11,6 +11,7 @@ use crate::{
     registry::server::{
         Archive, Body, Change, Changes, Failure, Kept, Marker, NotPut, Registration,
     },
+    store::number::{signed, unsigned},
 };
 
 /// Changes that one question answers at most.
@@ -420,15 +421,6 @@ macro_rules! statements {
 // Whoever begins to write in SQLite is alone already.
 statements!(SqliteConnection, Sqlite, "SELECT 1");
 statements!(PgConnection, Postgres, "SELECT pg_advisory_xact_lock(7461018464)");
-
-/// Databases count in 63 bits; times beyond are as good as the last.
-fn signed(number: u64) -> i64 {
-    i64::try_from(number).unwrap_or(i64::MAX)
-}
-
-fn unsigned(number: i64) -> u64 {
-    u64::try_from(number).unwrap_or(0)
-}
 
 fn broken() -> sqlx::Error {
     sqlx::Error::Decode("a server's row is none".into())

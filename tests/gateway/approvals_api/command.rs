@@ -1,25 +1,16 @@
 //! `hangu approvals`: the real command against a gateway, and against what is none.
 
-use std::{
-    net::TcpListener,
-    process::{Command, Output},
-};
+use std::{net::TcpListener, process::Output};
 
 use serde_json::Value;
 
 use super::{GLOBEX, gateway, waiting, webhook::Receiver};
-use crate::support::{Gateway, gateway::KEY};
+use crate::support::{Gateway, command, gateway::KEY};
 
-/// Runs the command as an employee, with nothing else of the environment.
+/// Runs the command as an employee.
 fn run(url: &str, key: &str, employee: &str, args: &[&str]) -> Output {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_hangu"));
-    command.arg("approvals").args(args).env_clear();
-    for (name, value) in [("HANGU_URL", url), ("HANGU_API_KEY", key), ("HANGU_EMP_ID", employee)] {
-        if !value.is_empty() {
-            command.env(name, value);
-        }
-    }
-    command.output().unwrap()
+    let who = [("HANGU_URL", url), ("HANGU_API_KEY", key), ("HANGU_EMP_ID", employee)];
+    command::hangu("approvals", args, &who, "")
 }
 
 fn at(gateway: &Gateway) -> String {
@@ -28,10 +19,7 @@ fn at(gateway: &Gateway) -> String {
 
 #[track_caller]
 fn ended(output: &Output, code: i32) -> String {
-    let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
-    let (out, error) = (text(&output.stdout), text(&output.stderr));
-    assert_eq!(output.status.code(), Some(code), "{out}{error}");
-    assert!(!format!("{out}{error}").contains(KEY), "the key is told: {out}{error}");
+    let (out, error) = command::ended(output, code);
     if code == 0 { out } else { error }
 }
 
@@ -137,8 +125,7 @@ fn where_no_gateway_answers_that_is_said() {
 #[test]
 fn help_begins_with_examples() {
     for args in [&["--help"][..], &["ls", "--help"], &["approve", "-h"]] {
-        let output = Command::new(env!("CARGO_BIN_EXE_hangu")).arg("approvals").args(args).output();
-        let help = ended(&output.unwrap(), 0);
+        let help = ended(&command::hangu("approvals", args, &[], ""), 0);
         let at = |text: &str| help.find(text).unwrap_or_else(|| panic!("no {text} in {help}"));
         assert!(at("Examples:") < at("Usage:"), "{help}");
     }

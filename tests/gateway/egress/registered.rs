@@ -40,8 +40,7 @@ fn register(gateway: &Gateway, url: &str, dialect: &str) -> Reply {
 }
 
 fn call(gateway: &Gateway, key: &str) -> Reply {
-    let body = r#"{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":"echo","arguments":{},"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{}}}}"#;
-    Request::stateless(body).at(&format!("/mcp/{key}")).ask(gateway)
+    Request::call("echo", &json!({})).at(&format!("/mcp/{key}")).ask(gateway)
 }
 
 /// Each as it stands and, where it leads to this machine, at a port where somebody listens.

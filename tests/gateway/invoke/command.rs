@@ -1,41 +1,19 @@
 //! `hangu call`: the real command against a gateway, and against what is none.
 
-use std::{
-    io::Write,
-    process::{Command, Output, Stdio},
-};
+use std::process::Output;
 
 use super::*;
-use crate::support::gateway::KEY;
+use crate::support::{
+    command::{ended, hangu},
+    gateway::KEY,
+};
 
-/// Runs the command with nothing else of the environment.
 fn run(url: &str, key: &str, args: &[&str], input: &str) -> Output {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_hangu"));
-    command.arg("call").args(args).env_clear();
-    for (name, value) in [("HANGU_URL", url), ("HANGU_API_KEY", key)] {
-        if !value.is_empty() {
-            command.env(name, value);
-        }
-    }
-    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    let mut child = command.spawn().unwrap();
-    // One that does not read it may be gone.
-    let _ = child.stdin.take().unwrap().write_all(input.as_bytes());
-    child.wait_with_output().unwrap()
+    hangu("call", args, &[("HANGU_URL", url), ("HANGU_API_KEY", key)], input)
 }
 
 fn at(gateway: &Gateway) -> String {
     format!("http://{}", gateway.address())
-}
-
-/// What it said, where it ended with this code.
-#[track_caller]
-fn ended(output: &Output, code: i32) -> (String, String) {
-    let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
-    let (out, error) = (text(&output.stdout), text(&output.stderr));
-    assert_eq!(output.status.code(), Some(code), "{out}{error}");
-    assert!(!format!("{out}{error}").contains(KEY), "the key is told: {out}{error}");
-    (out, error)
 }
 
 #[test]

@@ -1,25 +1,17 @@
 //! Grants of employees: the code flow with a browser, renewal, and what is not taken.
 
-use std::{collections::HashMap, thread};
+use std::{collections::HashMap, net::SocketAddr, thread};
 
+use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
 use serde_json::{Value, json};
 
 use super::{Pair, base, form};
 use crate::{
-    process_support::{Response, exchange},
+    process_support::{Dialect, Response, Setup, exchange, until},
     support::{Gateway, Reply, Request},
 };
 
-pub const POLICY: &str = "version: hangu/v1
-kind: Policy
-scope: { tenant: acme }
-rules:
-  - { id: read, effect: allow, risk: [read_low] }
----
-version: hangu/v1
-kind: Tools
-upstreams: { up: { default: { risk: read_low } } }
-";
+pub use crate::support::gateway::ALL_OF_UP as POLICY;
 
 /// Where browsers are sent back; the tests' browser knows where that is.
 pub const PUBLIC: &str = "http://127.0.0.1:4711";
@@ -42,22 +34,17 @@ upstreams:
 }
 
 pub fn call(gateway: &Gateway, employee: &str) -> Reply {
-    let body = json!({ "jsonrpc": "2.0", "id": 7, "method": "tools/call",
-        "params": { "name": "echo", "arguments": {}, "_meta": {
-            "io.modelcontextprotocol/protocolVersion": "2026-07-28",
-            "io.modelcontextprotocol/clientCapabilities": {} } } });
-    Request::stateless(&body.to_string()).header("SSO-Emp-Id", employee).ask(gateway)
+    Request::call("echo", &json!({})).header("SSO-Emp-Id", employee).ask(gateway)
 }
 
 pub fn refusal(reply: &Reply) -> Value {
-    let message: Value = serde_json::from_slice(&reply.body).unwrap();
-    message["result"]["_meta"]["dev.hangu/error"].clone()
+    reply.fault()
 }
 
 /// Where a refused call sends its employee.
 #[track_caller]
 pub fn connect_url(reply: &Reply) -> String {
-    let refusal = refusal(reply);
+    let refusal = reply.fault();
     assert_eq!(refusal["code"], "server_not_configured", "{}", reply.text());
     let url = refusal["connectUrl"].as_str().unwrap().to_owned();
     assert!(refusal["message"].as_str().unwrap().contains(&url));
@@ -67,15 +54,15 @@ pub fn connect_url(reply: &Reply) -> String {
 /// A browser: it keeps cookies and follows what it is told by hand.
 #[derive(Default, Clone)]
 pub struct Browser {
-    cookies: Vec<String>,
+    pub cookies: Vec<String>,
 }
 
 impl Browser {
-    pub fn get(&mut self, gateway: &Gateway, url: &str) -> Response {
+    pub fn get(&mut self, gateway: impl Into<SocketAddr>, url: &str) -> Response {
         let path = url.strip_prefix(PUBLIC).unwrap_or(url);
         let cookies = self.cookies.join("; ");
         let headers = [("Cookie", &*cookies)];
-        let answer = exchange(gateway.address(), "GET", path, &headers, b"").unwrap();
+        let answer = exchange(gateway.into(), "GET", path, &headers, b"").unwrap();
         if let Some(cookie) = answer.header("set-cookie") {
             assert!(cookie.contains("HttpOnly") && cookie.contains("SameSite=Lax"), "{cookie}");
             self.cookies.push(cookie.split(';').next().unwrap().to_owned());
@@ -84,7 +71,8 @@ impl Browser {
     }
 
     /// From the invitation to the authorization server: what it is asked.
-    pub fn leave(&mut self, gateway: &Gateway, url: &str) -> String {
+    pub fn leave(&mut self, gateway: impl Into<SocketAddr>, url: &str) -> String {
+        let gateway = gateway.into();
         let page = self.get(gateway, url);
         assert_eq!(page.status, 200, "{page:?}");
         let text = page.text();
@@ -101,7 +89,8 @@ impl Browser {
         answer.header("location").unwrap().to_owned()
     }
 
-    pub fn connect(&mut self, gateway: &Gateway, pair: &Pair, url: &str) -> Response {
+    pub fn connect(&mut self, gateway: impl Into<SocketAddr>, pair: &Pair, url: &str) -> Response {
+        let gateway = gateway.into();
         let location = self.leave(gateway, url);
         let back = self.consent(pair, &location);
         self.get(gateway, &back)
@@ -286,4 +275,30 @@ fn an_employee_can_ask_where_to_connect() {
     assert_eq!(Browser::default().connect(&gateway, &pair, url).status, 200);
     assert!(!call(&gateway, "E1").is_error());
     assert_eq!(ask("/v1/oauth/connect/other").status, 404);
+}
+
+#[test]
+fn an_invitation_is_sealed_under_the_key_that_is_primary() {
+    let pair = Pair::start();
+    pair.rules.lock().open_lists = true;
+    let config = format!(
+        "keyring: {{ file: keyring.json }}\negress: {{ allow: [127.0.0.1] }}\npublic_url: {PUBLIC}"
+    );
+    let setup = Setup::new().config(&config);
+    let home = setup.upstream("up", &pair.up, "auth: { type: oauth }", "").write();
+    let keys = |verb: &str| assert!(home.output(&["keys", verb]).status.success(), "{verb}");
+    keys("new");
+    let gateway = home.serve(&[]);
+    let client = gateway.client("/mcp/up", Dialect::Modern);
+    let key_of_invitation = || {
+        let refused = client.call("echo", json!({})).fault();
+        let ticket = query(refused["connectUrl"].as_str()?)["t"].clone();
+        // Behind what says how it is sealed.
+        Some(URL_SAFE_NO_PAD.decode(ticket).unwrap()[1..5].to_vec())
+    };
+    until("the server is listed", || key_of_invitation().is_some());
+    let first = key_of_invitation();
+    keys("rotate");
+    keys("promote");
+    until("another key is used", || key_of_invitation() != first);
 }

@@ -9,19 +9,8 @@ use tempfile::TempDir;
 use super::{Pair, base, form};
 use crate::{
     process_support::{Dialect, Process, Response, Setup, exchange, until},
-    support::{Gateway, Reply, Request},
+    support::{Gateway, Reply, Request, gateway::ALL_OF_UP},
 };
-
-const POLICY: &str = "version: hangu/v1
-kind: Policy
-scope: { tenant: acme }
-rules:
-  - { id: read, effect: allow, risk: [read_low] }
----
-version: hangu/v1
-kind: Tools
-upstreams: { up: { default: { risk: read_low } } }
-";
 
 /// `more`: of `auth:`.
 fn gateway(pair: &Pair, more: &str) -> Gateway {
@@ -37,23 +26,13 @@ upstreams:
   up: {{ url: \"{}\", auth: {{ type: client_credentials, client_id: hangu, {more} }} }}\n",
         pair.up.url()
     );
-    Gateway::start_in(folder, None, &yaml, &[POLICY])
+    Gateway::start_in(folder, None, &yaml, &[ALL_OF_UP])
 }
 
 const SECRET: &str = "client_secret: { env: KEY }";
 
 fn call(gateway: &Gateway) -> Reply {
-    let body = json!({ "jsonrpc": "2.0", "id": 7, "method": "tools/call",
-        "params": { "name": "echo", "arguments": {}, "_meta": {
-            "io.modelcontextprotocol/protocolVersion": "2026-07-28",
-            "io.modelcontextprotocol/clientCapabilities": {} } } });
-    Request::stateless(&body.to_string()).ask(gateway)
-}
-
-fn refusal(reply: &Reply) -> Value {
-    let message: Value = serde_json::from_slice(&reply.body).unwrap();
-    let object = &message["result"]["_meta"]["dev.hangu/error"];
-    if object.is_null() { message["error"]["data"].clone() } else { object.clone() }
+    Request::call("echo", &json!({})).ask(gateway)
 }
 
 #[test]
@@ -155,7 +134,7 @@ fn more_scopes_are_asked_for_where_a_call_needs_them() {
     pair.rules.lock().scope = Some("never".to_owned());
     pair.up.forget();
     let reply = call(&gateway);
-    assert_eq!(refusal(&reply)["code"], "permission_denied", "{}", reply.text());
+    assert_eq!(reply.fault()["code"], "permission_denied", "{}", reply.text());
     assert!(pair.up.calls().len() <= 3, "{}", pair.up.calls().len());
 }
 
@@ -172,7 +151,7 @@ fn no_secret_goes_where_a_document_cannot_be_believed() {
         }
         let gateway = gateway(&pair, SECRET);
         let reply = call(&gateway);
-        assert_eq!(refusal(&reply)["code"], "external_service_error", "{}", reply.text());
+        assert_eq!(reply.fault()["code"], "external_service_error", "{}", reply.text());
         assert_eq!(pair.requests_for_tokens().len(), 0, "{issuer:?} {resource:?}");
     }
 }
@@ -198,7 +177,7 @@ fn what_an_authorization_server_refuses_is_told_without_its_words() {
         thread::sleep(Duration::from_millis(1_100));
         pair.up.forget();
         let reply = call(&gateway);
-        let refusal = refusal(&reply);
+        let refusal = reply.fault();
         assert_eq!(refusal["code"], code, "{}", reply.text());
         assert_eq!(refusal["retryable"], retryable, "{}", reply.text());
         assert!(!reply.text().contains("planted"), "{}", reply.text());
@@ -209,7 +188,7 @@ fn what_an_authorization_server_refuses_is_told_without_its_words() {
     let gateway = gateway(&pair, SECRET);
     pair.rules.lock().takes_none = true;
     let reply = call(&gateway);
-    assert_eq!(refusal(&reply)["code"], "permission_denied", "{}", reply.text());
+    assert_eq!(reply.fault()["code"], "permission_denied", "{}", reply.text());
     assert!(pair.up.calls().len() <= 3 && pair.requests_for_tokens().len() <= 3);
     assert!(!reply.text().contains("planted"), "{}", reply.text());
 }

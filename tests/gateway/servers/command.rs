@@ -1,33 +1,22 @@
 //! `hangu servers`: the real command against a gateway.
 
-use std::{
-    io::Write,
-    process::{Command, Output, Stdio},
-};
+use std::process::Output;
 
 use serde_json::Value;
 
 use super::{SECRET, gateway};
-use crate::support::{Gateway, Speaks, gateway::KEY};
+use crate::support::{Gateway, Speaks, command, gateway::KEY};
 
 /// Runs the command as an employee, with this on its standard input.
 fn run(gateway: &Gateway, who: &str, args: &[&str], input: &str) -> Output {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_hangu"));
-    command.arg("servers").args(args).env_clear();
-    command.env("HANGU_URL", format!("http://{}", gateway.address()));
-    command.env("HANGU_API_KEY", KEY).env("HANGU_EMP_ID", who);
-    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    let mut child = command.spawn().unwrap();
-    // One that reads nothing may be gone.
-    let _ = child.stdin.take().unwrap().write_all(input.as_bytes());
-    child.wait_with_output().unwrap()
+    let url = format!("http://{}", gateway.address());
+    let variables = [("HANGU_URL", &*url), ("HANGU_API_KEY", KEY), ("HANGU_EMP_ID", who)];
+    command::hangu("servers", args, &variables, input)
 }
 
 #[track_caller]
 fn ended(output: &Output, code: i32) -> String {
-    let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
-    let (out, error) = (text(&output.stdout), text(&output.stderr));
-    assert_eq!(output.status.code(), Some(code), "{out}{error}");
+    let (out, error) = command::ended(output, code);
     assert!(!format!("{out}{error}").contains(SECRET), "the secret is told: {out}{error}");
     if code == 1 && out.is_empty() || code > 1 { error } else { out }
 }

@@ -1,31 +1,20 @@
 //! `hangu steps`: the real command against a gateway.
 
-use std::{
-    fs,
-    io::Write,
-    process::{Command, Output, Stdio},
-};
+use std::{fs, process::Output};
 
 use super::*;
+use crate::support::command;
 
-/// Runs the command as E2, with nothing else of the environment.
+/// Runs the command as E2.
 fn hangu(gateway: &Gateway, args: &[&str], input: &str) -> Output {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_hangu"));
-    command.arg("steps").args(args).env_clear().stdin(Stdio::piped());
-    command.stdout(Stdio::piped()).stderr(Stdio::piped());
-    command.env("HANGU_URL", format!("http://{}", gateway.address()));
-    command.env("HANGU_API_KEY", KEY).env("HANGU_EMP_ID", "E2");
-    let mut child = command.spawn().unwrap();
-    child.stdin.take().unwrap().write_all(input.as_bytes()).unwrap();
-    child.wait_with_output().unwrap()
+    let url = format!("http://{}", gateway.address());
+    let variables = [("HANGU_URL", &*url), ("HANGU_API_KEY", KEY), ("HANGU_EMP_ID", "E2")];
+    command::hangu("steps", args, &variables, input)
 }
 
 #[track_caller]
 fn ended(output: &Output, code: i32) -> String {
-    let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
-    let (out, error) = (text(&output.stdout), text(&output.stderr));
-    assert_eq!(output.status.code(), Some(code), "{out}{error}");
-    assert!(!format!("{out}{error}").contains(KEY), "the key is told: {out}{error}");
+    let (out, error) = command::ended(output, code);
     if out.is_empty() { error } else { out }
 }
 

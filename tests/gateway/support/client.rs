@@ -6,6 +6,8 @@ use std::{
     time::Duration,
 };
 
+use serde_json::{Value, json};
+
 use super::{Gateway, gateway::KEY, member};
 
 /// How long an answer may take before a test fails.
@@ -56,6 +58,21 @@ impl Request {
             Some(name) => request.header("Mcp-Name", &name),
             None => request,
         }
+    }
+
+    /// A message of 2026-07-28 from a client that can be asked nothing.
+    pub fn modern(method: &str, mut params: Value) -> Self {
+        params["_meta"] = json!({
+            "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+            "io.modelcontextprotocol/clientCapabilities": {},
+        });
+        let body = json!({ "jsonrpc": "2.0", "id": 7, "method": method, "params": params });
+        Self::stateless(&body.to_string())
+    }
+
+    /// A call of such a client.
+    pub fn call(tool: &str, arguments: &Value) -> Self {
+        Self::modern("tools/call", json!({ "name": tool, "arguments": arguments }))
     }
 
     /// A body of MCP-Lite for the upstream `up`.
@@ -166,6 +183,14 @@ impl Reply {
     /// Whether the result says that the tool failed.
     pub fn is_error(&self) -> bool {
         self.member(&["result", "isError"]).as_deref() == Some("true")
+    }
+
+    /// The gateway's error object, in whichever form it came.
+    #[track_caller]
+    pub fn fault(&self) -> Value {
+        const PLACES: [&str; 3] = ["/result/_meta/dev.hangu~1error", "/error/data", "/error"];
+        let message: Value = serde_json::from_str(&self.message()).unwrap();
+        PLACES.iter().find_map(|place| message.pointer(place).cloned()).unwrap_or_default()
     }
 
     /// The word of the taxonomy for a refusal, in whichever form it came.

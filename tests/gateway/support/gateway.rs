@@ -29,6 +29,18 @@ rules:
   - { id: member-read, effect: allow, roles: [member], risk: [read_low] }
 ";
 
+/// Everybody of the tenant may call whatever `up` lists.
+pub const ALL_OF_UP: &str = "version: hangu/v1
+kind: Policy
+scope: { tenant: acme }
+rules:
+  - { id: read, effect: allow, risk: [read_low] }
+---
+version: hangu/v1
+kind: Tools
+upstreams: { up: { default: { risk: read_low } } }
+";
+
 /// One caller with one employee; further keys are free to be added.
 const CALLER: &str = "callers:
   tests: { keys: [{ env: KEY }], tenant: acme, identity: { empId: E1, roles: [member] } }
@@ -148,6 +160,12 @@ impl Gateway {
         wait_for(what, Duration::from_secs(5), || {
             self.audit().iter().any(|record| record["event"] == "call" && is(record))
         });
+    }
+}
+
+impl From<&Gateway> for SocketAddr {
+    fn from(gateway: &Gateway) -> Self {
+        gateway.address
     }
 }
 

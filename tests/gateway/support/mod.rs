@@ -4,6 +4,7 @@
 pub mod answer;
 pub mod asker;
 pub mod client;
+pub mod command;
 pub mod gateway;
 pub mod postgres;
 pub mod upstream;
