@@ -50,7 +50,7 @@ use crate::{
 pub use self::auth::UpstreamAuth;
 pub use self::brought::{Brought, is_brought, not_good, said};
 pub use self::personal::{Beside, Loading, Own, Personal, is_of_both, may_be_own, of_operator};
-pub use self::world::{ListConfig, Page, PageKey, World, Worlds};
+pub use self::world::{ListConfig, Page, PageKey, Rendered, World, Worlds};
 
 /// A layer's future, where it has to wait for something.
 pub type BoxFuture<T> = Pin<Box<dyn Future<Output = Result<T, Error>> + Send>>;
