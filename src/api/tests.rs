@@ -190,6 +190,10 @@ fn servers(worlds: Arc<Worlds>) -> ServersApi {
             Box::pin(std::future::pending())
         }
 
+        fn admit(&self, _: &Registration) -> BoxFuture<()> {
+            Box::pin(std::future::pending())
+        }
+
         fn connect(&self, _: &Caller, _: &Registration) -> Option<String> {
             None
         }
@@ -215,6 +219,8 @@ fn servers(worlds: Arc<Worlds>) -> ServersApi {
         worlds,
         store: Arc::new(crate::registry::server::Local::default()),
         vault: Arc::new(Vault::new(Arc::new(InProcess::default()), None, limits, clock.clone())),
+        pins: Arc::new(crate::registry::Local::default()),
+        pin_bounds: crate::registry::store::Bounds { versions: 1, tools: 1 },
         self_service: Arc::new(|_| None),
         reach: Arc::new(Nobody),
         personal: Arc::new(Nobody),

@@ -11,7 +11,7 @@ use super::{
     news::Bell,
     oauth::{self, Oauth},
     personal::{self, PersonalServers},
-    pins::Pins,
+    pins::{Pins, bounds},
     probes, reach,
     stored::{Stored, stored},
     webhook,
@@ -138,7 +138,8 @@ pub(super) fn app(
         clock: clock.clone(),
         telemetry: telemetry.clone(),
     };
-    let of_servers = own.api(governed.clone(), vault.clone(), audit.clone());
+    let kept = (pins.clone(), bounds(&config.pins));
+    let of_servers = own.api(governed.clone(), vault.clone(), audit.clone(), kept);
     let step_keys = Arc::new(steps::Keys::new(source.secrets(Purpose::Steps)?));
     let config::Steps { max_steps, limits } = config.steps;
     let of_steps = StepsApi { keys: step_keys.clone(), max_steps, limits };

@@ -49,7 +49,9 @@ use crate::{
 
 pub use self::auth::UpstreamAuth;
 pub use self::brought::{Brought, is_brought, not_good, said};
-pub use self::personal::{Beside, Loading, Own, Personal, is_of_both, may_be_own, of_operator};
+pub use self::personal::{
+    Beside, Loading, Own, Personal, is_of_both, is_taken, may_be_own, of_operator,
+};
 pub use self::world::{ListConfig, Page, PageKey, Rendered, World, Worlds};
 
 /// A layer's future, where it has to wait for something.
@@ -85,6 +87,8 @@ pub struct Upstream {
     pub serial: Serial,
     pub name: UpstreamName,
     pub server_key: Arc<str>,
+    /// What the key is of, in its normal form; a process has none.
+    pub address: Option<Box<str>>,
     pub dialect: DialectKind,
     /// The one revision to speak, if the operator pinned it.
     pub pinned: Option<Version>,

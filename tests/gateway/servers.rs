@@ -1,6 +1,7 @@
 //! Servers that employees bring: registered through a running gateway, used by whoever has set a
 //! credential, and by nobody else.
 
+mod collisions;
 mod command;
 mod durable;
 mod oauth;
@@ -216,7 +217,7 @@ fn a_wrong_endpoint_is_told_as_everywhere_and_nothing_stays() {
     let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     for (url, status, word) in [
         (format!("http://{free}/mcp"), 502, "cannot be listed"),
-        ("http://127.0.0.1:9/mcp".to_owned(), 400, "not allowed to be reached"),
+        ("http://127.0.0.1:9/mcp".to_owned(), 403, "may not call `127.0.0.1:9`"),
         ("https://internal.example/mcp".to_owned(), 403, "not among the hosts"),
     ] {
         let told =
