@@ -2,6 +2,7 @@
 //! session, before servers of both eras.
 
 mod measured;
+mod own;
 mod server;
 mod tasks;
 
