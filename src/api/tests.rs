@@ -170,6 +170,7 @@ fn tools(worlds: Arc<Worlds>) -> ToolCalls {
         personal: None,
         clock,
         telemetry: Arc::new(telemetry),
+        adapted: Adapted::default(),
     }
 }
 

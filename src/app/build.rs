@@ -19,7 +19,7 @@ use super::{
 };
 use crate::{
     admin::{AdminState, api::Api},
-    api::{ApprovalsApi, StepsApi, ToolCalls, V1},
+    api::{Adapted, ApprovalsApi, StepsApi, ToolCalls, V1},
     approval::{self, Approvals, ArgumentSeal},
     audit::{self, Audit, Keys, Observer},
     channel::Channels,
@@ -137,6 +137,7 @@ pub(super) fn app(
         personal: personal.clone(),
         clock: clock.clone(),
         telemetry: telemetry.clone(),
+        adapted: Adapted::default(),
     };
     let kept = (pins.clone(), bounds(&config.pins));
     let of_servers = own.api(governed.clone(), vault.clone(), audit.clone(), kept);
