@@ -1,6 +1,8 @@
 //! A server's description that goes from one gateway to another: the history of its tools goes with
 //! it, and nobody's yes.
 
+use std::slice::from_ref;
+
 use serde_json::{Value, json};
 
 use super::{EYES, asked, pins, with_tokens};
@@ -65,13 +67,13 @@ fn call(gateway: &Process, who: &str, key: &str) -> String {
 #[test]
 fn what_is_handed_on_keeps_its_numbers_and_approves_nothing() {
     let (first, second) = (described("First."), described("Second."));
-    let up = Upstream::start(&[first.clone()]);
+    let up = Upstream::start(from_ref(&first));
     let home = gateway("first_use");
     let url = json!({ "url": up.url() });
     let told = ask(&home, "E1", "POST", "/v1/servers", &url);
     let key = told.json()["serverKey"].as_str().unwrap().to_owned();
     assert_eq!(call(&home, "E1", &key), "ok");
-    up.lists(&[second.clone()]);
+    up.lists(&[second]);
     let refreshed = ask(&home, "E1", "POST", &format!("/v1/servers/{key}/refresh"), &Value::Null);
     assert_eq!(refreshed.status, 200, "{refreshed:?}");
     until("the second one is kept", || state(&home, "E1")["schemaVersion"]["ordinal"] == 2);
@@ -96,6 +98,8 @@ fn what_is_handed_on_keeps_its_numbers_and_approves_nothing() {
     assert_eq!(call(&other, "E1", &key), "unsafe_action_blocked");
     let history = asked(&other, &["diff", &format!("acme/E1/{key}/echo"), "--from", "1"]);
     assert_eq!(history["from"]["version"], 1, "{history}");
+    let (_, text) = pins(&other, EYES, &["ls", &format!("acme/E1/{key}/echo")]);
+    assert!(text.lines().next().unwrap().ends_with("approved elsewhere"), "{text}");
     // It comes out as it went in, but for the yes, which is nobody's here.
     let again = asset(&other, "E1", &key);
     assert_eq!(again["pins"][0]["versions"], pin["versions"]);
