@@ -6,6 +6,7 @@
 mod auth;
 mod brought;
 mod personal;
+mod trial;
 mod world;
 
 use std::{
@@ -52,6 +53,7 @@ pub use self::brought::{Brought, is_brought, not_good, said};
 pub use self::personal::{
     Beside, Loading, Own, Personal, is_of_both, is_taken, may_be_own, of_operator,
 };
+pub use self::trial::{Trial, TrialApproval};
 pub use self::world::{ListConfig, Page, PageKey, Rendered, World, Worlds};
 
 /// A layer's future, where it has to wait for something.
@@ -265,26 +267,6 @@ pub struct Permitted {
     pub trial: Option<Box<Trial>>,
     /// What an employee has of his own, of a list that has it after everybody's.
     pub beside: Option<Box<Beside>>,
-}
-
-/// What a dry run has found out so far.
-#[derive(Debug, Default)]
-pub struct Trial {
-    /// `new` or `replayed`, of a call with an idempotency key.
-    pub idempotency: Option<&'static str>,
-    pub approval: Option<TrialApproval>,
-}
-
-/// How a call stands that a rule asks about.
-#[derive(Debug)]
-pub struct TrialApproval {
-    /// `needed`, `waiting`, `approved` or `refused` by others; `confirmation` where only the
-    /// client is asked.
-    pub state: &'static str,
-    /// Of the request, if there is one.
-    pub id: Option<Box<str>>,
-    /// The client is asked, too.
-    pub confirm: bool,
 }
 
 /// Whether the gateway publishes an argument for the idempotency key: the tool is not called
