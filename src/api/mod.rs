@@ -24,6 +24,7 @@ pub use self::{
     calls::ToolCalls,
     servers::{Reach, SelfServiceOf, ServerParts, ServersApi},
     steps::StepsApi,
+    tools::Adapted,
 };
 use crate::{
     audit::Audit,

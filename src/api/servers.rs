@@ -42,6 +42,7 @@ use crate::{
     registry::{
         Tool,
         server::{Archive, AuthKind, Kept, Registration, ServerStore},
+        store::{Bounds, PinStore},
     },
     stack::{
         stage::{BoxFuture, Own, Personal, Worlds},
@@ -57,6 +58,10 @@ pub trait Reach: Send + Sync {
     /// Initializes and lists everything that the server declares, with the caller's own
     /// credential. That the server failed is in the archive; an error is the gateway's own.
     fn ask(&self, caller: Arc<Caller>, registration: Registration) -> BoxFuture<Archive>;
+
+    /// Whether a server that is not asked yet may be reached at all, by what its address stands
+    /// for at the moment.
+    fn admit(&self, registration: &Registration) -> BoxFuture<()>;
 
     /// Where the caller grants a token for a server that is opened by OAuth; nothing where nobody
     /// can.
@@ -79,6 +84,9 @@ pub struct ServerParts {
     pub worlds: Arc<Worlds>,
     pub store: Arc<dyn ServerStore>,
     pub vault: Arc<Vault>,
+    /// What is kept of the definitions of their tools.
+    pub pins: Arc<dyn PinStore>,
+    pub pin_bounds: Bounds,
     pub self_service: SelfServiceOf,
     pub reach: Arc<dyn Reach>,
     /// What becomes of servers once policy is asked.

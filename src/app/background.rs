@@ -184,8 +184,11 @@ impl Background {
         tasks.spawn(engines.notices.clone().follow());
         tasks.spawn(notices::drive(
             engines.notices.feeds.clone(),
-            engines.upstreams.clone(),
-            engines.worlds.clone(),
+            notices::Grounds {
+                worlds: engines.worlds.clone(),
+                personal: engines.personal.clone(),
+                vault: engines.vault.clone(),
+            },
             lower,
             self.closing.clone(),
         ));

@@ -11,7 +11,7 @@ use super::{
     news::Bell,
     oauth::{self, Oauth},
     personal::{self, PersonalServers},
-    pins::Pins,
+    pins::{Pins, bounds},
     probes, reach,
     stored::{Stored, stored},
     webhook,
@@ -19,7 +19,7 @@ use super::{
 };
 use crate::{
     admin::{AdminState, api::Api},
-    api::{ApprovalsApi, StepsApi, ToolCalls, V1},
+    api::{Adapted, ApprovalsApi, StepsApi, ToolCalls, V1},
     approval::{self, Approvals, ArgumentSeal},
     audit::{self, Audit, Keys, Observer},
     channel::Channels,
@@ -139,8 +139,10 @@ pub(super) fn app(
         personal: personal.clone(),
         clock: clock.clone(),
         telemetry: telemetry.clone(),
+        adapted: Adapted::default(),
     };
-    let of_servers = own.api(governed.clone(), vault.clone(), audit.clone());
+    let kept = (pins.clone(), bounds(&config.pins));
+    let of_servers = own.api(governed.clone(), vault.clone(), audit.clone(), kept);
     let step_keys = Arc::new(steps::Keys::new(source.secrets(Purpose::Steps)?));
     let config::Steps { max_steps, limits } = config.steps;
     let of_steps = StepsApi { keys: step_keys.clone(), max_steps, limits };

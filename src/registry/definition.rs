@@ -103,6 +103,19 @@ pub enum DefinitionFault {
 
 /// Reads one element of a listing's `tools`.
 pub fn read_definition(tool: Value<'_>) -> Result<Definition, DefinitionFault> {
+    read(tool, |schema| ArgumentSchema::compile(schema.map(Value::raw)))
+}
+
+/// Reads an element that was read when it was listed, and is known since: whoever knows many of
+/// which few are called has no schema compiled before somebody calls.
+pub fn read_known(tool: Value<'_>) -> Result<Definition, DefinitionFault> {
+    read(tool, |schema| Ok(ArgumentSchema::known(schema.map(Value::bytes))))
+}
+
+fn read(
+    tool: Value<'_>,
+    schema: impl FnOnce(Option<Value<'_>>) -> Result<ArgumentSchema, SchemaFault>,
+) -> Result<Definition, DefinitionFault> {
     if tool.kind() != Kind::Object {
         return Err(DefinitionFault::NotAnObject);
     }
@@ -110,7 +123,7 @@ pub fn read_definition(tool: Value<'_>) -> Result<Definition, DefinitionFault> {
     let name_value = tool.get("name").ok_or(DefinitionFault::NoName)?;
     let name = name_value.as_str().filter(|name| !name.is_empty());
     let name: Arc<str> = name.ok_or(DefinitionFault::NoName)?.into();
-    let arguments = ArgumentSchema::compile(tool.get("inputSchema").map(Value::raw))
+    let arguments = schema(tool.get("inputSchema"))
         .map_err(|fault| DefinitionFault::Schema(name.chars().take(128).collect(), fault))?;
     let params = tool.get("inputSchema").map_or(Ok(Vec::new()), param_header::read);
     let params =

@@ -3,8 +3,9 @@
 //! JSON Schema 2020-12 by default and the older drafts where `$schema` names one. Nothing is
 //! ever fetched: a reference that leaves the document makes the schema unusable.
 
-use std::fmt;
+use std::{fmt, sync::OnceLock};
 
+use bytes::Bytes;
 use jsonschema::{Retrieve, Uri, ValidationError, Validator, error::ValidationErrorKind};
 use serde_json::Value;
 
@@ -12,7 +13,19 @@ use serde_json::Value;
 const MAX_BYTES: usize = 256 * 1024;
 
 /// What a tool's arguments must look like.
-pub struct ArgumentSchema(Option<Validator>);
+pub struct ArgumentSchema(Form);
+
+enum Form {
+    /// Every object.
+    Anything,
+    Compiled(Validator),
+    /// Compiled when somebody first needs it: a compiled schema is many times its text, and most
+    /// tools that are known are called by nobody.
+    Later {
+        text: Bytes,
+        compiled: OnceLock<Result<Box<ArgumentSchema>, SchemaFault>>,
+    },
+}
 
 /// Where arguments are wrong, and how.
 #[derive(Debug, PartialEq, Eq)]
@@ -37,7 +50,7 @@ pub enum SchemaFault {
 impl ArgumentSchema {
     /// Compiles a schema; `None` accepts every object.
     pub fn compile(schema: Option<&[u8]>) -> Result<Self, SchemaFault> {
-        let Some(schema) = schema else { return Ok(Self(None)) };
+        let Some(schema) = schema else { return Ok(Self(Form::Anything)) };
         if schema.len() > MAX_BYTES {
             return Err(SchemaFault::TooLarge);
         }
@@ -45,20 +58,38 @@ impl ArgumentSchema {
         let value: Value =
             serde_json::from_slice(schema).map_err(|error| unusable(error.to_string()))?;
         if is_plain_object(&value) {
-            return Ok(Self(None));
+            return Ok(Self(Form::Anything));
         }
         jsonschema::options()
             .with_retriever(Closed)
             .build(&value)
-            .map(|validator| Self(Some(validator)))
+            .map(|validator| Self(Form::Compiled(validator)))
             .map_err(|error| unusable(error.to_string()))
+    }
+
+    /// The same of one that was compiled before, when it was listed.
+    pub fn known(schema: Option<Bytes>) -> Self {
+        Self(match schema {
+            None => Form::Anything,
+            Some(text) => Form::Later { text, compiled: OnceLock::new() },
+        })
     }
 
     /// Checks arguments that are known to be a JSON object. A null at the top stands for an
     /// argument that is not given, as it does where arguments are repeated in headers: clients
     /// fill in what their model left out, and schemas seldom say `null`.
     pub fn check(&self, arguments: &[u8]) -> Result<(), Mismatch> {
-        let Some(validator) = &self.0 else { return Ok(()) };
+        let validator = match &self.0 {
+            Form::Anything => return Ok(()),
+            Form::Compiled(validator) => validator,
+            Form::Later { text, compiled } => {
+                let compile = || Self::compile(Some(text)).map(Box::new);
+                return match compiled.get_or_init(compile) {
+                    Ok(schema) => schema.check(arguments),
+                    Err(fault) => Err(Mismatch::of_schema(fault)),
+                };
+            }
+        };
         let mut value: Value = serde_json::from_slice(arguments).map_err(|error| Mismatch {
             pointer: String::new(),
             message: format!("the arguments cannot be read: {error}"),
@@ -80,6 +111,14 @@ impl ArgumentSchema {
         }
         let nulls = value.as_object().is_some_and(|members| members.len() < given);
         if nulls && validator.is_valid(&value) { Ok(()) } else { Err(mismatch) }
+    }
+}
+
+impl Mismatch {
+    /// No arguments fit what cannot be read.
+    fn of_schema(fault: &SchemaFault) -> Self {
+        let message = format!("the tool takes nothing: {fault}");
+        Self { pointer: String::new(), masked: message.clone(), message }
     }
 }
 
@@ -107,7 +146,8 @@ fn is_plain_object(schema: &Value) -> bool {
 
 impl fmt::Debug for ArgumentSchema {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(if self.0.is_some() { "ArgumentSchema" } else { "ArgumentSchema(any)" })
+        let is_any = matches!(self.0, Form::Anything);
+        f.write_str(if is_any { "ArgumentSchema(any)" } else { "ArgumentSchema" })
     }
 }
 
@@ -133,6 +173,22 @@ mod tests {
             .unwrap()
             .check(arguments.as_bytes())
             .map_err(|mismatch| mismatch.pointer)
+    }
+
+    #[test]
+    fn a_schema_that_is_compiled_later_says_the_same() {
+        let schema = br#"{"type":"object","properties":{"a":{"type":"integer"}},"required":["a"]}"#;
+        let later = ArgumentSchema::known(Some(Bytes::from_static(schema)));
+        let now = ArgumentSchema::compile(Some(schema)).unwrap();
+        for arguments in ["{}", r#"{"a":1}"#, r#"{"a":"x"}"#, r#"{"a":null}"#] {
+            let arguments = arguments.as_bytes();
+            for _ in 0..2 {
+                assert_eq!(later.check(arguments), now.check(arguments));
+            }
+        }
+        let broken = ArgumentSchema::known(Some(Bytes::from_static(br#"{"type":"nothing"}"#)));
+        assert!(broken.check(b"{}").unwrap_err().message.starts_with("the tool takes nothing"));
+        assert_eq!(ArgumentSchema::known(None).check(b"{}"), Ok(()));
     }
 
     #[test]

@@ -96,17 +96,20 @@ contract!(credentials_in_postgres, postgres, credential_suite: an_owner_has_one_
 contract!(pins_in_memory, memory, pin_suite: every_definition_is_kept_with_a_number,
     the_first_one_kept_is_the_one_that_is_approved, who_approved_what_when_is_kept,
     whoever_asks_for_news_misses_none, what_is_kept_is_bounded,
-    what_is_listed_no_more_is_forgotten_unless_somebody_looked);
+    what_is_listed_no_more_is_forgotten_unless_somebody_looked,
+    what_is_handed_on_keeps_its_numbers_and_approves_nothing);
 
 contract!(pins_in_sqlite, sqlite, pin_suite: every_definition_is_kept_with_a_number,
     the_first_one_kept_is_the_one_that_is_approved, who_approved_what_when_is_kept,
     whoever_asks_for_news_misses_none, what_is_kept_is_bounded,
-    what_is_listed_no_more_is_forgotten_unless_somebody_looked, a_restart_keeps_definitions);
+    what_is_listed_no_more_is_forgotten_unless_somebody_looked, a_restart_keeps_definitions,
+    what_is_handed_on_keeps_its_numbers_and_approves_nothing);
 
 contract!(pins_in_postgres, postgres, pin_suite: every_definition_is_kept_with_a_number,
     the_first_one_kept_is_the_one_that_is_approved, who_approved_what_when_is_kept,
     whoever_asks_for_news_misses_none, what_is_kept_is_bounded,
-    what_is_listed_no_more_is_forgotten_unless_somebody_looked, a_restart_keeps_definitions);
+    what_is_listed_no_more_is_forgotten_unless_somebody_looked, a_restart_keeps_definitions,
+    what_is_handed_on_keeps_its_numbers_and_approves_nothing);
 
 contract!(servers_in_memory, memory, server_suite: a_write_names_what_it_replaces,
     two_addresses_of_one_key_are_not_merged, an_employee_has_as_many_as_he_may,

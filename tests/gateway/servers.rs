@@ -1,9 +1,11 @@
 //! Servers that employees bring: registered through a running gateway, used by whoever has set a
 //! credential, and by nobody else.
 
+mod collisions;
 mod command;
 mod durable;
 mod oauth;
+mod who;
 
 use std::{sync::Arc, thread, time::Duration};
 
@@ -208,7 +210,7 @@ fn a_wrong_endpoint_is_told_as_everywhere_and_nothing_stays() {
     let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     for (url, status, word) in [
         (format!("http://{free}/mcp"), 502, "cannot be listed"),
-        ("http://127.0.0.1:9/mcp".to_owned(), 400, "not allowed to be reached"),
+        ("http://127.0.0.1:9/mcp".to_owned(), 403, "may not call `127.0.0.1:9`"),
         ("https://internal.example/mcp".to_owned(), 403, "not among the hosts"),
     ] {
         let told =
@@ -333,5 +335,28 @@ fn a_server_in_use_is_looked_at_again_and_again() {
         wait_for("what it lists later is seen", Duration::from_secs(20), || {
             tools(&gateway, "E1", &path) == ["later"]
         });
+    }
+}
+
+/// Lists in the forms of runtimes are kept, and yet never those of before.
+#[test]
+fn a_runtime_is_told_of_a_server_as_long_as_it_is_there() {
+    let (gateway, server) = (gateway(), self::server(Speaks::Stateless));
+    let told = |who: &str, format: &str| {
+        let path = format!("/v1/tools?format={format}");
+        let one = json_of(&ask(&gateway, who, "GET", &path, &Value::Null), 200);
+        // And the same again.
+        assert_eq!(json_of(&ask(&gateway, who, "GET", &path, &Value::Null), 200), one);
+        one["map"].as_object().unwrap().clone()
+    };
+    for format in ["mcp", "openai", "anthropic", "gemini"] {
+        assert!(told("E1", format).is_empty());
+        let key = bring(&gateway, "E1", &server, SECRET);
+        let map = told("E1", format);
+        let place = &map[&format!("{key}__echo")];
+        assert_eq!(*place, json!({ "serverKey": key, "toolName": "echo" }), "{format}");
+        assert!(told("E2", format).is_empty());
+        json_of(&ask(&gateway, "E1", "DELETE", &format!("/v1/servers/{key}"), &Value::Null), 200);
+        assert!(told("E1", format).is_empty());
     }
 }

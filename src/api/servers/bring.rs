@@ -22,7 +22,12 @@ use crate::{
         Archive, AuthKind, InputFault, Kept, NewServer, OptionLimits, Registrant, Registration,
         Secrets, read_server,
     },
+    registry::store::HandedOn,
+    stack::stage::is_taken,
 };
+
+/// How often what others have overtaken is done again.
+const AGAIN: usize = 3;
 
 /// A server that was registered, or registered anew.
 pub(super) struct Brought {
@@ -63,12 +68,30 @@ impl Servers {
         }
     }
 
-    /// Registers what was read, in the place of what its owner has under the key.
+    /// Registers what was read, in the place of what its owner has under the key. What is asked
+    /// for is the whole, so where another process was faster it is asked for again, unless the
+    /// client says which edition it means to replace: then its last word stands, and not the
+    /// settings of the one with the credential of the other.
     pub(super) async fn bring(&self, asked: &Asked, new: NewServer) -> Result<Brought, Error> {
-        let NewServer { mut registration, secrets } = new;
+        for _ in 0..AGAIN {
+            match self.bring_once(asked, new.clone()).await {
+                Err(error)
+                    if keep::is_overtaken(&error)
+                        && !asked.headers.contains_key(header::IF_MATCH) => {}
+                outcome => return outcome,
+            }
+        }
+        self.bring_once(asked, new).await
+    }
+
+    async fn bring_once(&self, asked: &Asked, new: NewServer) -> Result<Brought, Error> {
+        let NewServer { mut registration, secrets, history } = new;
         let key = registration.server_key.clone();
         asked.note("register", Some(&key));
         let most = self.may_bring(&asked.person, &registration.url)?;
+        if is_taken(&self.parts.worlds.look(), &key, &registration.url) {
+            return Err(keep::collision().with_pointer("/url"));
+        }
         let given = self.to_give(asked, &registration, secrets)?;
         let place = asked.place(&key);
         let _claim = self.busy.claim(place.clone())?;
@@ -87,7 +110,8 @@ impl Servers {
         asked.is_about(seen)?;
         let whose = given.as_ref().map(|(whose, _)| whose.clone());
         let given = self.give(given).await?;
-        let (registration, listed) = match self.settle(asked, registration, most, &given).await {
+        let settled = self.settle(asked, registration, most, &given, history).await;
+        let (registration, listed) = match settled {
             Ok(settled) => settled,
             Err(error) => {
                 self.take_back(&place, whose, seen, given).await;
@@ -187,14 +211,19 @@ impl Servers {
         registration: Registration,
         most: u32,
         given: &Before,
+        history: Vec<HandedOn>,
     ) -> Result<(Registration, Option<Archive>), Error> {
         if registration.auth == AuthKind::Oauth {
             // Granted in a browser, once it is kept.
+            self.parts.reach.admit(&registration).await?;
+            self.take_over(&registration, history).await?;
             return Ok((self.put(registration, most).await?, None));
         }
         if registration.auth != AuthKind::None && matches!(given, Before::Untouched) {
             let whose = asked.person.whose(&registration.server_key);
             if self.parts.vault.held(&whose).await.map_err(keep::vault_failed)?.is_none() {
+                self.parts.reach.admit(&registration).await?;
+                self.take_over(&registration, history).await?;
                 return Ok((self.put(registration, most).await?, None));
             }
         }
@@ -202,6 +231,8 @@ impl Servers {
         if let Some(why) = unlisted(&archive) {
             return Err(not_listed(why, "so it was not registered"));
         }
+        // Before anybody can have its tools kept as seen first.
+        self.take_over(&registration, history).await?;
         Ok((self.put(registration, most).await?, Some(archive)))
     }
 

@@ -17,7 +17,7 @@ use crate::{
     body::Body,
     error::{Code, Error},
     registry::server::{Archive, AuthKind, Kept, Registration, read_secrets},
-    stack::stage::{UpstreamAuth, of_operator},
+    stack::stage::{UpstreamAuth, is_taken, of_operator},
 };
 
 /// The longest name of a team, in characters.
@@ -30,17 +30,37 @@ impl Servers {
         self.may_bring(&asked.person, &registration.url)?;
         let place = asked.place(&asked.id);
         let _claim = self.busy.claim(place.clone())?;
-        let news = self.parts.reach.ask(asked.caller.clone(), registration.clone()).await?;
+        let (news, refused) = self.look_at(asked, registration.clone()).await?;
         let why = unlisted(&news).map(str::to_owned);
         let archive = renewed(archive.unwrap_or_default(), news);
         if !self.set_archive(&place, archive.clone()).await? {
             return Err(unknown(&asked.id));
         }
         self.changed(&asked.person);
+        if let Some(refused) = refused {
+            return Err(refused);
+        }
         if let Some(why) = why {
             return Err(not_listed(&why, "so what it listed before stays"));
         }
         self.tell_whole(asked, &Kept { registration, archive: Some(archive) }).await
+    }
+
+    /// What the server has; where none of its addresses may be dialled, that is a failure to list
+    /// it as well.
+    async fn look_at(
+        &self,
+        asked: &Asked,
+        registration: Registration,
+    ) -> Result<(Archive, Option<Error>), Error> {
+        match self.parts.reach.ask(asked.caller.clone(), registration).await {
+            Ok(archive) => Ok((archive, None)),
+            Err(error) if error.code() == Code::UnsafeActionBlocked => {
+                let now_ms = self.parts.clock.now_ms();
+                Ok((Archive::failed(error.message().into(), now_ms), Some(error)))
+            }
+            Err(error) => Err(error),
+        }
     }
 
     /// The credential first: what is left, where the rest fails, can be seen and deleted again.
@@ -76,6 +96,10 @@ impl Servers {
         let (key, own) = match self.find(asked).await? {
             Some(kept) => {
                 let registration = &kept.registration;
+                let (key, url) = (&registration.server_key, &registration.url);
+                if is_taken(&self.parts.worlds.look(), key, url) {
+                    return Err(keep::collision());
+                }
                 let own = registration.owner == asked.person.employee;
                 if !own {
                     fits(registration, kind)?;
@@ -127,7 +151,7 @@ impl Servers {
         if self.may_bring(&asked.person, &registration.url).is_err() {
             return Ok(());
         }
-        let archive = self.parts.reach.ask(asked.caller.clone(), registration).await?;
+        let (archive, _) = self.look_at(asked, registration).await?;
         self.set_archive(&place, archive).await.map(drop)
     }
 

@@ -66,6 +66,11 @@ const LIMITS: Limits = Limits { depth: 520, duplicates: Duplicates::Allow, outli
 // === impl Archive ===
 
 impl Archive {
+    /// Of a server that could not be listed.
+    pub fn failed(message: Arc<str>, at_ms: u64) -> Self {
+        Self { failure: Some(Failure { message, at_ms }), ..Self::default() }
+    }
+
     /// The elements of a family; none where it was never listed.
     pub fn of(&self, family: Family) -> &[Bytes] {
         self.families[family as usize].as_deref().unwrap_or_default() // one for each family

@@ -28,6 +28,7 @@ use crate::{
         server::DialectKind,
         server_key::{normalised, server_key},
     },
+    registry::store::HandedOn,
 };
 
 pub(super) const LIMITS: Limits = Limits { depth: 64, duplicates: Duplicates::Refuse, outline: 2 };
@@ -68,6 +69,8 @@ pub struct NewServer {
     pub registration: Registration,
     /// Of the kind that [`Registration::auth`] says.
     pub secrets: Option<Secrets>,
+    /// What another gateway has kept of its tools.
+    pub history: Vec<HandedOn>,
 }
 
 impl Default for OptionLimits {
@@ -155,7 +158,7 @@ pub(super) fn assemble(
         updated_ms: registrant.now_ms,
         revision: 0,
     };
-    Some(NewServer { registration, secrets: auth })
+    Some(NewServer { registration, secrets: auth, history: Vec::new() })
 }
 
 // === members ===

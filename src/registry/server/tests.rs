@@ -57,7 +57,7 @@ fn opened(secrets: Option<&Secrets>) -> String {
 #[test]
 fn an_address_is_enough() {
     let new = read(r#"{"url": "HTTPS://Order-Query.Example.com:443/%7ea?b=2&a=1#part"}"#).unwrap();
-    let NewServer { registration, secrets } = new;
+    let NewServer { registration, secrets, .. } = new;
     assert_eq!(registration.url.as_str(), "https://order-query.example.com/~a?a=1&b=2");
     let same = read(r#"{"url": "https://order-query.example.com./~a?a=1&b=2"}"#).unwrap();
     assert_eq!(same.registration, registration);
