@@ -11,7 +11,7 @@ use super::{SECRET, gateway};
 use crate::support::{Gateway, Speaks, gateway::KEY};
 
 /// Runs the command as an employee, with this on its standard input.
-fn run(gateway: &Gateway, who: &str, args: &[&str], input: &str) -> Output {
+pub fn run(gateway: &Gateway, who: &str, args: &[&str], input: &str) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_hangu"));
     command.arg("servers").args(args).env_clear();
     command.env("HANGU_URL", format!("http://{}", gateway.address()));
@@ -24,7 +24,7 @@ fn run(gateway: &Gateway, who: &str, args: &[&str], input: &str) -> Output {
 }
 
 #[track_caller]
-fn ended(output: &Output, code: i32) -> String {
+pub fn ended(output: &Output, code: i32) -> String {
     let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
     let (out, error) = (text(&output.stdout), text(&output.stderr));
     assert_eq!(output.status.code(), Some(code), "{out}{error}");
