@@ -2,7 +2,6 @@
 //! credential, and by nobody else.
 
 mod command;
-mod durable;
 mod oauth;
 
 use std::{sync::Arc, thread, time::Duration};
