@@ -1,9 +1,11 @@
 //! Who may do what: every route under every role, and the record that each of them leaves.
 
+use std::{io::Write, net::TcpStream};
+
 use serde_json::{Value, json};
 
 use super::{TOKENS, ask, keyed, told};
-use crate::process_support::{Process, Setup, Upstream, tool};
+use crate::process_support::{Dialect, Process, Setup, Upstream, tool, until};
 
 /// Method, path, body, and the status for the tokens of [`TOKENS`], in their order.
 ///
@@ -73,7 +75,7 @@ fn operation<'a>(document: &'a Value, method: &str, path: &str) -> &'a Value {
 #[test]
 fn every_route_asks_for_a_role_and_what_writes_leaves_a_record_under_a_name() {
     let (_up, gateway) = start();
-    let list = || gateway.client("/mcp/up", crate::process_support::Dialect::Modern).list();
+    let list = || gateway.client("/mcp/up", Dialect::Modern).list();
     assert_eq!(list(), ["echo"]);
     let document = told(&gateway, TOKENS[0].1, "GET", "/admin/api/openapi.json");
     let mut wanted = Vec::new();
@@ -166,7 +168,7 @@ fn what_changes_rights_is_not_done_while_nobody_could_prove_it() {
     let audit = std::fs::metadata(gateway.home().path("audit/hangu.jsonl")).unwrap().len();
     limit(&format!("{audit}:unlimited"));
     let _ = ask(&gateway, TOKENS[1].1, "POST", "/admin/api/reload", "");
-    crate::process_support::until("the log fails", || put().status == 500);
+    until("the log fails", || put().status == 500);
     let refused = put();
     assert!(refused.text().contains("the audit log cannot be written"), "{refused:?}");
     assert!(refused.header("retry-after").is_some(), "{refused:?}");
@@ -175,5 +177,31 @@ fn what_changes_rights_is_not_done_while_nobody_could_prove_it() {
     let answer = ask(&gateway, TOKENS[1].1, "PUT", "/admin/api/log-level", &level);
     assert_eq!(answer.status, 200, "the gateway can still be run: {answer:?}");
     limit("unlimited:unlimited");
-    crate::process_support::until("it is written again", || put().status == 200);
+    until("it is written again", || put().status == 200);
+}
+
+#[test]
+fn whoever_goes_away_before_the_answer_is_recorded_all_the_same() {
+    const MANY: usize = 30;
+    let (_up, gateway) = start();
+    for n in 0..MANY {
+        let body = json!({ "value": "planted" }).to_string();
+        let request = format!(
+            "PUT /admin/api/secrets/gone-{n} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {}\r\n\
+             Content-Length: {}\r\n\r\n{body}",
+            TOKENS[3].1,
+            body.len()
+        );
+        let mut stream = TcpStream::connect(gateway.admin).unwrap();
+        stream.write_all(request.as_bytes()).unwrap();
+    }
+    let listed = || {
+        let told = told(&gateway, TOKENS[0].1, "GET", "/admin/api/secrets");
+        told["secrets"].as_array().unwrap().len()
+    };
+    until("all of them are carried out", || listed() == MANY);
+    gateway.audit_until(|records| {
+        let is = |record: &&Value| record["action"] == "secret_put" && record["outcome"] == "ok";
+        records.iter().filter(is).count() == MANY
+    });
 }
