@@ -20,7 +20,7 @@ use std::{sync::Arc, time::Duration};
 use http::{HeaderValue, Method, Response, header};
 
 pub use self::{
-    approvals::{ApprovalsApi, OpenArguments},
+    approvals::{ApprovalsApi, OpenArguments, told_whole},
     calls::ToolCalls,
     servers::{Reach, SelfServiceOf, ServerParts, ServersApi},
     steps::StepsApi,

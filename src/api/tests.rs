@@ -14,7 +14,7 @@ use super::{
 use crate::{
     approval::{
         Approval, ApprovalId, Approvals, DecideFault, Demand, Local, Standing, Subject,
-        store::{ApprovalStore, Change, Room, StoreFault, Then},
+        store::{ApprovalStore, Change, Pick, Room, StoreFault, Then},
     },
     audit::{self, Audit, Keys},
     clock::Clock,
@@ -142,7 +142,7 @@ impl ApprovalStore for Broken {
         then(Err(self.0));
     }
 
-    fn of_tenant(&self, _: TenantId, then: Then<Vec<Approval>>) {
+    fn list(&self, _: Pick, then: Then<Vec<Approval>>) {
         then(Err(self.0));
     }
 

@@ -7,7 +7,7 @@ use super::{
     admin::Operations,
     background::{Background, Drain},
     build_info,
-    keys::Source,
+    keys::{Source, Watch},
     news::Bell,
     oauth::{self, Oauth},
     personal::{self, PersonalServers},
@@ -254,6 +254,7 @@ pub(super) fn app(
     });
     own.govern(governed.clone(), pins.clone());
     oauth.pages.telling(on_grant(engines.client_states.clone(), own.clone()));
+    let used = source.in_use(vault.clone(), &clock);
     let background = Background {
         transport: transport.clone(),
         on_change: governed.clone().on_change(),
@@ -265,7 +266,12 @@ pub(super) fn app(
         fetchers,
         courier,
         personal: Some((own.clone(), asker)),
-        keyring: source.into_watch(step_keys, tickets, identity.clone()),
+        keyring: used.clone().map(|used| Watch {
+            used,
+            steps: step_keys,
+            tickets,
+            identity: identity.clone(),
+        }),
         keep_approvals: config.approvals.keep,
         drain: Drain {
             asked: Arc::default(),
@@ -286,6 +292,9 @@ pub(super) fn app(
         drain: background.drain.asked.clone(),
         pins,
         vault,
+        approvals: engines.approvals.clone(),
+        own,
+        keyring: used,
     };
     let tokens = super::admin::tokens(&config.admin.tokens);
     let admin = Arc::new(AdminState {

@@ -3,7 +3,6 @@
 
 mod collisions;
 mod command;
-mod durable;
 mod oauth;
 mod who;
 

@@ -35,10 +35,11 @@ pub enum Role {
     Viewer,
     /// Looks, reloads, drains, turns the log up.
     Operator,
-    /// Looks, and approves definitions of tools; calls are approved by employees under their own
-    /// identity.
+    /// Looks, approves definitions of tools, and says no to calls that wait; they are approved by
+    /// employees under their own identity.
     Approver,
-    /// The same, and sets secrets.
+    /// The same, sets secrets, takes credentials away and takes what is stored along to another
+    /// key.
     Security,
     /// Everything: the one token of `admin.token`.
     All,
@@ -49,9 +50,9 @@ pub enum Role {
 pub(super) enum Need {
     Look,
     Operate,
-    /// Of definitions of tools.
+    /// Of definitions of tools; and saying no to calls.
     Approve,
-    /// Secrets of servers.
+    /// Secrets, credentials and keys.
     Secure,
 }
 
@@ -77,6 +78,10 @@ struct Wrong {
 // === impl Role ===
 
 impl Role {
+    /// Those that a token is given by its name.
+    pub(super) const NAMED: [Role; 4] =
+        [Role::Viewer, Role::Operator, Role::Approver, Role::Security];
+
     pub fn as_str(self) -> &'static str {
         match self {
             Role::Viewer => "viewer",
@@ -94,6 +99,15 @@ impl Role {
             Need::Secure => matches!(self, Role::Security | Role::All),
             Need::Approve => matches!(self, Role::Approver | Role::Security | Role::All),
         }
+    }
+}
+
+// === impl Need ===
+
+impl Need {
+    /// Whether it gives or takes rights.
+    pub fn is_guarded(self) -> bool {
+        matches!(self, Need::Approve | Need::Secure)
     }
 }
 

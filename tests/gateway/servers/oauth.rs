@@ -10,7 +10,11 @@ use std::{
 
 use serde_json::{Value, json};
 
-use super::{DIRECTORY, POLICY, ask, call, tools};
+use super::{
+    DIRECTORY, POLICY, SECRET, ask, call,
+    command::{ended, run},
+    tools,
+};
 use crate::{
     oauth::{
         Pair,
@@ -263,4 +267,37 @@ fn where_browsers_cannot_come_back_none_is_registered() {
     assert_eq!(told["error"]["pointer"], "/auth/type", "{told}");
     assert!(told["error"]["message"].as_str().unwrap().contains("public_url"), "{told}");
     assert_eq!(get(&gateway, "E1", "/v1/servers")["servers"], json!([]));
+}
+
+#[test]
+fn a_command_adds_such_a_server_and_says_where_to_connect() {
+    let (gateway, pair) = (reachable(), Pair::start());
+    let url = pair.up.url();
+    let add = |args: &[&str], input: &str| {
+        run(&gateway, "E1", &[&["add", &url, "--auth", "oauth"], args].concat(), input)
+    };
+    let added = ended(&add(&["--scope", "base", "--scope", "more"], ""), 0);
+    let key = added.split(':').next().unwrap().to_owned();
+    assert!(added.contains("asked what it has once you have connected"), "{added}");
+    let connect = added.lines().find(|line| line.trim().starts_with(PUBLIC)).unwrap().trim();
+    let mut browser = Browser::default();
+    let location = browser.leave(&gateway, connect);
+    assert_eq!(&*query(&location)["scope"], "base more");
+    let shown = ended(&run(&gateway, "E1", &["show", &key], ""), 0);
+    assert!(shown.contains("opened by  oauth (you have set none)"), "{shown}");
+    assert!(shown.contains("connect at"), "{shown}");
+    // With a client of his own, whose secret is read as any other.
+    let client = ["--client-id", "mine", "--secret-file", "-"];
+    let again = ended(&add(&client, &format!("{SECRET}\n")), 0);
+    assert!(again.contains(PUBLIC), "{again}");
+    for (args, says) in [
+        (&["add", &url, "--scope", "base"][..], "go with `--auth oauth`"),
+        (&["add", &url, "--auth", "bearer", "--client-id", "x"], "go with `--auth oauth`"),
+        (&["add", &url, "--auth", "oauth", "--secret-file", "-"], "say `--client-id` too"),
+        (&["add", &url, "--auth", "oauth", "--user", "x"], "`--user` goes with `--auth basic`"),
+        (&["credential", "set", &key, "--auth", "oauth"], "is granted in a browser"),
+    ] {
+        let error = ended(&run(&gateway, "E1", args, SECRET), 2);
+        assert!(error.contains(says), "{args:?}: {error}");
+    }
 }

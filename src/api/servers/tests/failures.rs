@@ -13,7 +13,10 @@ use super::house::{House, KEY, SECRET, URL, bearer};
 use crate::{
     credential::{
         CredentialRef, InProcess, Owner, Whose,
-        store::{CredentialStore, Held, KeyUse, NewCredential, StoreFault as Lost, Then as Told},
+        store::{
+            Anew, CredentialStore, Held, KeyUse, NewCredential, Pick, StoreFault as Lost,
+            Then as Told,
+        },
     },
     error::Code,
     model::caller::{EmployeeId, TenantId},
@@ -140,8 +143,16 @@ impl CredentialStore for Mortal {
         self.credentials.not_under(key, after, then);
     }
 
-    fn replace_sealed(&self, old: Held, key: String, sealed: Vec<u8>, then: Told<bool>) {
-        self.credentials.replace_sealed(old, key, sealed, then);
+    fn pick(&self, pick: Pick, then: Told<Vec<Held>>) {
+        self.credentials.pick(pick, then);
+    }
+
+    fn delete_all(&self, tenant: TenantId, owner: Owner, then: Told<Vec<Arc<str>>>) {
+        self.credentials.delete_all(tenant, owner, then);
+    }
+
+    fn replace_sealed(&self, old: Held, anew: Anew, then: Told<bool>) {
+        self.credentials.replace_sealed(old, anew, then);
     }
 }
 
