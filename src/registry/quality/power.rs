@@ -5,7 +5,7 @@
 
 use super::{
     Findings,
-    schema::{Parameter, parameters},
+    schema::{Parameter, Parameters},
     shown, text,
 };
 use crate::{json::Value, model::quality::Flaw};
@@ -136,13 +136,11 @@ const POWERS: [Power; 5] = [
 /// Words of a tool's name that say it runs what it is given.
 const RAW: [&str; 8] = ["shell", "bash", "exec", "eval", "adb", "sudo", "terminal", "powershell"];
 
-pub fn look(tool: Value<'_>, schema: Option<Value<'_>>, findings: &mut Findings) {
-    let Some(schema) = schema else { return };
+pub fn look(tool: Value<'_>, parameters: &Parameters<'_>, findings: &mut Findings) {
     let name = tool.get("name").and_then(Value::as_str).unwrap_or_default();
     let description = tool.get("description").and_then(Value::as_str).unwrap_or_default();
     let (named, told) = (text::words(&name), text::words(&description));
-    let mut free = parameters(tool, schema);
-    free.retain(Parameter::is_free_text);
+    let free: Vec<_> = parameters.all.iter().filter(|one| one.is_free_text()).collect();
     let mut is_raw = false;
     for parameter in &free {
         if let Some(power) = power(parameter, &named, &told) {
