@@ -34,14 +34,17 @@ const DEPTH: usize = 6;
 /// References that lead to references are followed so far.
 const HOPS: usize = 8;
 
+/// Bytes of a part that count as one part more: they are read to find what is in it.
+const LONG: usize = 256;
+
 /// The longest place that is told, in bytes: as many are kept as there are parameters.
 const MAX_POINTER: usize = 1_024;
 
 /// Parameters that are looked at.
 const PARAMETERS: usize = 2_000;
 
-/// Parts of a schema that are looked at, however often each is come to. The largest honest ones
-/// have some thousands.
+/// Parts of a schema that are looked at, however often each is come to; a long one counts as many.
+/// The largest honest ones have some thousands.
 pub(super) const PARTS: usize = 50_000;
 
 /// Keywords that say which values there are.
@@ -117,10 +120,10 @@ impl<'a> Gatherer<'a> {
         Self { tool, all: Vec::new(), left: PARTS, is_cut: false, seen, targets }
     }
 
-    /// Whether there is room for one part more.
-    fn spend(&mut self) -> bool {
+    /// Whether there is room for a part more.
+    fn spend(&mut self, part: Value<'a>) -> bool {
         let has_room = self.left > 0 && self.all.len() < PARAMETERS;
-        self.left = self.left.saturating_sub(1);
+        self.left = self.left.saturating_sub(1 + part.raw().len() / LONG);
         self.is_cut |= !has_room;
         has_room
     }
@@ -134,7 +137,7 @@ impl<'a> Gatherer<'a> {
     }
 
     fn gather(&mut self, schema: Value<'a>, pointer: &str, depth: usize) {
-        if depth == 0 || !self.spend() {
+        if depth == 0 || !self.spend(schema) {
             return;
         }
         for own in self.deref(schema) {
@@ -143,7 +146,7 @@ impl<'a> Gatherer<'a> {
             }
             let properties = own.get("properties").into_iter();
             for (key, value) in properties.flat_map(Value::members) {
-                if !self.spend() {
+                if !self.spend(value) {
                     return;
                 }
                 let name = key.unescaped().into_owned();
@@ -165,7 +168,7 @@ impl<'a> Gatherer<'a> {
             for member in ["anyOf", "oneOf", "allOf"] {
                 let branches = own.get(member).filter(|list| list.kind() == Kind::Array);
                 for (index, inner) in branches.into_iter().flat_map(Value::elements).enumerate() {
-                    if !self.spend() {
+                    if !self.spend(inner) {
                         return;
                     }
                     self.gather(inner, &format!("{pointer}/{member}/{index}"), depth - 1);
@@ -175,13 +178,15 @@ impl<'a> Gatherer<'a> {
     }
 
     fn parameter(&mut self, name: String, pointer: String, schema: Value<'a>) -> Parameter<'a> {
-        let schemas = self.deref(schema);
+        let mut schemas = self.deref(schema);
+        let known = schemas.iter().take_while(|schema| self.spend(**schema)).count();
+        schemas.truncate(known);
         let mut each = schemas.clone();
         for schema in &schemas {
             for list in ["anyOf", "oneOf", "allOf"] {
                 let branches = schema.get(list).filter(|list| list.kind() == Kind::Array);
                 for branch in branches.into_iter().flat_map(Value::elements) {
-                    if !self.spend() {
+                    if !self.spend(branch) {
                         break;
                     }
                     each.push(branch);

@@ -180,3 +180,15 @@ fn a_schema_that_unfolds_without_end_is_looked_at_as_far_as_can_be() {
         assert_eq!(is_told, is_cut, "{:?}", found(&quality));
     }
 }
+
+#[test]
+fn words_are_compared_in_time_linear_to_their_number() {
+    let many: Vec<String> = (0..40_000).map(|n| format!("w{n}")).collect();
+    let parameters = |n: usize| (format!("sql_{n}"), json!({ "type": "string" }));
+    let properties: serde_json::Map<_, _> = (0..1_900).map(parameters).collect();
+    let quality = look_at(&json!({
+        "name": many.join("_"), "description": "w39999 ".repeat(40_000),
+        "inputSchema": { "type": "object", "properties": properties },
+    }));
+    assert!(quality.flaws.contains(Flaw::Vague), "{:?}", found(&quality));
+}
