@@ -115,7 +115,7 @@ where
                     return Err(self.too_large(&format!("it lists more than {most} `{member}`")));
                 }
                 reading.read(element);
-                if reading.seen % AT_ONCE == 0 {
+                if reading.seen.is_multiple_of(AT_ONCE) {
                     tokio::task::yield_now().await;
                 }
             }

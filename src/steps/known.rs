@@ -163,7 +163,7 @@ impl Room {
                 let pointer = format!("{}/mcp/inputBindings", call.pointer());
                 let message = "the constants of these steps are too many, or too long, to be held \
                                against the schemas of their tools at once";
-                Some(fault(Some(call.index), pointer, FaultKind::TooMany, message.to_owned()))
+                Some(fault(Some(call.index), pointer, FaultKind::WrongValue, message.to_owned()))
             }
         }
     }

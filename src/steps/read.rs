@@ -192,7 +192,7 @@ impl Reader<'_> {
         }
         if inputs.members().nth(MAX_INPUTS).is_some() {
             let message = format!("more than {MAX_INPUTS} inputs have a binding");
-            self.fault("/mcp/inputBindings", FaultKind::TooMany, message);
+            self.fault("/mcp/inputBindings", FaultKind::BadValue, message);
             return;
         }
         for (name, binding) in inputs.members() {

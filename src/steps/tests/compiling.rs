@@ -234,14 +234,14 @@ fn steps_with_hundreds_of_thousands_of_anything_are_looked_at_as_far_as_is_told(
     };
     let most = MAX_FAULTS..MAX_FAULTS + 10;
     for (steps, first, count) in [
-        (wide(1, MANY), "too_many 1 /steps/0/mcp/inputBindings", most.clone()),
+        (wide(1, MANY), "bad_value 1 /steps/0/mcp/inputBindings", most.clone()),
         (call(1, &members), "unknown_member 1 /steps/0/mcp/x0", most.clone()),
         (
             call(1, &format!(r#""inputBindings":{{"orderId":{{"source":"page.x",{members}}}}}"#)),
             "unknown_member 1 /steps/0/mcp/inputBindings/orderId/x0",
             most.clone(),
         ),
-        (vec!["7"; MANY].join(","), "too_many - /steps", 1..2),
+        (vec!["7"; MANY].join(","), "too_many_steps - /steps", 1..2),
         (vec!["7"; 100].join(","), "bad_step - /steps/0", 100..101),
         (
             (1..=100).map(|n| wide(n, 200)).collect::<Vec<_>>().join(","),
@@ -296,5 +296,6 @@ fn constants_are_held_against_schemas_as_long_as_that_ends() {
     }
     let steps = named(1, ORDERS, "any", r#""inputBindings":{"a":{"source":"const","value":1}}"#);
     let found = compile(doc(format!("[{steps}]")).root(), &Costly, 9).unwrap_err();
-    assert_eq!(found[0].kind, FaultKind::TooMany, "{found:?}");
+    assert_eq!(found[0].kind, FaultKind::WrongValue, "{found:?}");
+    assert!(found[0].message.contains("at once"), "{found:?}");
 }
