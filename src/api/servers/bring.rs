@@ -42,7 +42,6 @@ pub(super) enum Before {
 impl Servers {
     pub(super) async fn register(&self, asked: &Asked) -> Result<Response<Body>, Error> {
         input::is_json(&asked.headers)?;
-        asked.note("register", None);
         self.may_bring_any(&asked.person)?;
         let registrant = self.registrant(&asked.person);
         let new = read_server(asked.body.clone(), &registrant, &OptionLimits::default());
