@@ -4,6 +4,7 @@
 
 use std::{
     borrow::Cow,
+    collections::HashMap,
     sync::{Arc, OnceLock, Weak},
     time::Duration,
 };
@@ -145,7 +146,11 @@ async fn rewritten<'a>(
             continue;
         }
         let name = runtime_name(&alias);
-        let definition: Value = serde_json::from_str(raw.get()).map_err(unreadable)?;
+        let Some(definition) = read_definition(raw) else {
+            let text = "its definition is nested too deeply to be rewritten: it is left out";
+            notes.push(told_of(&name, Note { pointer: String::new(), text: text.to_owned() }));
+            continue;
+        };
         if let Some(declared) = format.declare(&definition, &name) {
             notes.extend(declared.notes.into_iter().map(|note| told_of(&name, note)));
             declarations.push(declared.json);
@@ -224,10 +229,46 @@ impl Adapted {
     }
 }
 
+/// What of a definition any runtime has a place for. The rest is not read: a server may have put
+/// anything there, and one tool that cannot be told costs only itself.
+fn read_definition(raw: &RawValue) -> Option<Value> {
+    let all: HashMap<String, &RawValue> = serde_json::from_str(raw.get()).ok()?;
+    let told = ["title", "description", "annotations", "inputSchema"].into_iter();
+    let told = told.filter_map(|name| Some((name, all.get(name)?)));
+    told.map(|(name, value)| Some((name.to_owned(), serde_json::from_str(value.get()).ok()?)))
+        .collect::<Option<Map<_, _>>>()
+        .map(Value::Object)
+}
+
 fn told_of(name: &str, note: Note) -> Value {
     json!({ "name": name, "pointer": note.pointer, "note": note.text })
 }
 
 fn unreadable(error: serde_json::Error) -> Error {
     Error::new(Code::Internal, "the list of tools could not be told").with_cause(error)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_no_runtime_reads_of_a_tool_may_be_anything() {
+        let deep = |depth| "[".repeat(depth) + &"]".repeat(depth);
+        let read = |member: &str, depth| {
+            let tool = format!(r#"{{"name":"t","description":"D","{member}":{}}}"#, deep(depth));
+            let read = read_definition(&RawValue::from_string(tool).unwrap());
+            read.map(|tool| tool["description"].clone())
+        };
+        for (member, depth, expected) in [
+            ("_meta", 200, Some("D".into())),
+            ("outputSchema", 200, Some("D".into())),
+            // As deep as arguments can be held against it.
+            ("inputSchema", 127, Some("D".into())),
+            ("inputSchema", 200, None),
+            ("annotations", 200, None),
+        ] {
+            assert_eq!(read(member, depth), expected, "{member} {depth}");
+        }
+    }
 }

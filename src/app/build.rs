@@ -262,6 +262,7 @@ pub(super) fn app(
         registry,
         closing: closing.clone(),
         polls: config.upstreams.iter().map(|upstream| upstream.poll).collect(),
+        listings: super::limits::listings(&config),
         tls: tls.clone(),
         fetchers,
         courier,

@@ -248,14 +248,9 @@ impl SelfService {
     /// # Errors
     /// Why not, by the rule that says so.
     pub fn may_register(&self, roles: &Roles, host: &str, port: u16) -> Result<(), NotAllowed> {
-        let held = self.book().with_included(roles);
+        self.may_register_any(roles)?;
         for rule in self.rules() {
             let no = |reason| NotAllowed { reason, at: rule.at.clone() };
-            if let Some(asked) = &rule.roles
-                && !asked.iter().any(|role| held.contains(role.value.as_str()))
-            {
-                return Err(no(NotAllowedReason::Role));
-            }
             if let Some(hosts) = &rule.hosts
                 && !hosts.iter().any(|glob| glob.matches(host, port))
             {
@@ -288,6 +283,22 @@ impl SelfService {
         let share = self.rules().filter_map(|rule| rule.share.as_ref());
         let share = share.flat_map(|share| share.roles.iter());
         register.chain(share).map(|role| &role.value)
+    }
+
+    /// Whether an employee with these roles may register any server, wherever it is.
+    ///
+    /// # Errors
+    /// Why not, by the rule that says so.
+    pub fn may_register_any(&self, roles: &Roles) -> Result<(), NotAllowed> {
+        let held = self.book().with_included(roles);
+        let lacks = |rule: &&Arc<SelfServiceRule>| {
+            let roles = rule.roles.as_ref();
+            roles.is_some_and(|all| !all.iter().any(|role| held.contains(role.value.as_str())))
+        };
+        match self.rules().find(lacks) {
+            Some(rule) => Err(NotAllowed { reason: NotAllowedReason::Role, at: rule.at.clone() }),
+            None => Ok(()),
+        }
     }
 
     /// Whether an employee with these roles may share what he registered with a team of his.

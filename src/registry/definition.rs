@@ -21,6 +21,10 @@ use crate::{
     mcp::Family,
 };
 
+/// The largest definition that is taken into a catalog, in bytes. It is compared with others, kept,
+/// and looked at: twice the largest `inputSchema` is more than any has.
+pub const MAX_DEFINITION: usize = 512 * 1024;
+
 /// Members that a pin covers: everything a model or a client acts on.
 pub(super) const PINNED: [&str; 6] =
     ["name", "title", "description", "inputSchema", "outputSchema", "annotations"];
@@ -91,6 +95,8 @@ pub enum DefinitionFault {
     NotAnObject,
     #[error("a listed tool has no name")]
     NoName,
+    #[error("an element of `{0}` is larger than {MAX_DEFINITION} bytes")]
+    TooLarge(&'static str),
     #[error("an element of `{0}` is not a JSON object")]
     NoObject(&'static str),
     #[error("an element of `{family}` has no `{key}`")]
@@ -118,6 +124,9 @@ fn read(
 ) -> Result<Definition, DefinitionFault> {
     if tool.kind() != Kind::Object {
         return Err(DefinitionFault::NotAnObject);
+    }
+    if tool.raw().len() > MAX_DEFINITION {
+        return Err(DefinitionFault::TooLarge(Family::Tools.member()));
     }
     let raw: Bytes = tool.bytes();
     let name_value = tool.get("name").ok_or(DefinitionFault::NoName)?;
@@ -151,6 +160,9 @@ fn read(
 pub fn read_entry(family: Family, element: Value<'_>) -> Result<Entry, DefinitionFault> {
     if element.kind() != Kind::Object {
         return Err(DefinitionFault::NoObject(family.member()));
+    }
+    if element.raw().len() > MAX_DEFINITION {
+        return Err(DefinitionFault::TooLarge(family.member()));
     }
     let unnamed = DefinitionFault::NoKey { family: family.member(), key: family.key() };
     let Some(value) = element.get(family.key()) else { return Err(unnamed) };

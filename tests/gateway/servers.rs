@@ -106,6 +106,35 @@ fn server(speaks: Speaks) -> Upstream {
 }
 
 #[test]
+fn a_server_that_lists_too_much_is_told_so_and_keeps_what_it_listed_before() {
+    let gateway = gateway_with("servers: { max_list_bytes: 4KiB, max_tools: 3 }\n");
+    let tools = |count: usize, description: &str| {
+        let tool =
+            |n| json!({ "name": format!("t{n}"), "description": description, "inputSchema": {} });
+        Value::from((0..count).map(tool).collect::<Vec<_>>()).to_string()
+    };
+    let (long, few) = ("x".repeat(5_000), tools(3, "It is so."));
+    for (listed, why) in [(tools(4, "It."), "more than 3 `tools`"), (tools(1, &long), "4096 bytes")]
+    {
+        let server = self::server(Speaks::Stateless);
+        server.lists(&listed);
+        let body = json!({ "url": server.url() });
+        let told = json_of(&ask(&gateway, "E1", "POST", "/v1/servers", &body), 502);
+        assert!(told["error"]["message"].as_str().unwrap().contains(why), "{told}");
+
+        server.lists(&few);
+        let key = bring(&gateway, "E1", &server, SECRET);
+        server.lists(&listed);
+        let place = format!("/v1/servers/{key}");
+        let told = ask(&gateway, "E1", "POST", &format!("{place}/refresh"), &Value::Null);
+        assert_eq!(told.status, 502, "{}", told.text());
+        let told = json_of(&ask(&gateway, "E1", "GET", &place, &Value::Null), 200);
+        assert_eq!((&told["health"], &told["toolCount"]), (&json!("failing"), &json!(3)));
+        assert!(told["lastError"]["message"].as_str().unwrap().contains(why), "{told}");
+    }
+}
+
+#[test]
 fn an_employee_brings_a_server_of_any_dialect_and_nobody_else_has_it() {
     for speaks in [Speaks::Stateless, Speaks::Handshake("2025-11-25"), Speaks::Lite] {
         let (gateway, server) = (gateway(), self::server(speaks));

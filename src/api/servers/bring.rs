@@ -17,7 +17,6 @@ use crate::{
     body::Body,
     credential::{Credential, CredentialKind, Whose, oauth::OwnSettings},
     error::{Code, Error},
-    mcp::Family,
     registry::server::{
         Archive, AuthKind, InputFault, Kept, NewServer, OptionLimits, Registrant, Registration,
         Secrets, read_server,
@@ -48,6 +47,7 @@ pub(super) enum Before {
 impl Servers {
     pub(super) async fn register(&self, asked: &Asked) -> Result<Response<Body>, Error> {
         input::is_json(&asked.headers)?;
+        self.may_bring_any(&asked.person)?;
         let registrant = self.registrant(&asked.person);
         let new = read_server(asked.body.clone(), &registrant, &OptionLimits::default());
         let brought = self.bring(asked, new.map_err(faulty)?).await?;
@@ -228,7 +228,7 @@ impl Servers {
             }
         }
         let archive = self.parts.reach.ask(asked.caller.clone(), registration.clone()).await?;
-        if let Some(why) = unlisted(&archive) {
+        if let Some(why) = archive.unlisted() {
             return Err(not_listed(why, "so it was not registered"));
         }
         // Before anybody can have its tools kept as seen first.
@@ -265,13 +265,6 @@ impl Servers {
             );
         }
     }
-}
-
-/// Why a server counts as not listed: without its tools it is nothing.
-pub(super) fn unlisted(archive: &Archive) -> Option<&str> {
-    let failure = archive.failure.as_ref()?;
-    let has_tools = archive.families[Family::Tools as usize].is_some(); // one for each family
-    (!has_tools).then_some(&*failure.message)
 }
 
 pub(super) fn not_listed(why: &str, so: &str) -> Error {

@@ -79,6 +79,7 @@ struct Refused {
 impl Servers {
     pub(super) async fn import(&self, asked: &Asked) -> Result<Response<Body>, Error> {
         input::is_json(&asked.headers)?;
+        self.may_bring_any(&asked.person)?;
         let entries = self.read(asked).map_err(faulty)?;
         let told = stream::iter(entries).map(|entry| self.import_one(asked, entry));
         let servers = told.buffered(AT_ONCE).collect().await;

@@ -7,7 +7,7 @@ use serde_json::json;
 
 use super::{
     Asked, Servers,
-    bring::{faulty, not_listed, to_credential, unlisted},
+    bring::{faulty, not_listed, to_credential},
     keep,
     told::written,
     unknown,
@@ -31,8 +31,8 @@ impl Servers {
         let place = asked.place(&asked.id);
         let _claim = self.busy.claim(place.clone())?;
         let (news, refused) = self.look_at(asked, registration.clone()).await?;
-        let why = unlisted(&news).map(str::to_owned);
-        let archive = renewed(archive.unwrap_or_default(), news);
+        let why = news.unlisted().map(str::to_owned);
+        let archive = archive.unwrap_or_default().renewed(news);
         if !self.set_archive(&place, archive.clone()).await? {
             return Err(unknown(&asked.id));
         }
@@ -86,6 +86,12 @@ impl Servers {
     /// Sets the employee's own credential, whoever registered the server.
     pub(super) async fn set_credential(&self, asked: &Asked) -> Result<Response<Body>, Error> {
         input::is_json(&asked.headers)?;
+        // First whether there is such a server for him, then what he posts.
+        let found = self.find(asked).await?;
+        let of_operator = match &found {
+            Some(_) => None,
+            None => Some(self.of_operator(asked).ok_or_else(|| unknown(&asked.id))?),
+        };
         let secrets = read_secrets(asked.body.clone()).map_err(faulty)?;
         let Some(secrets) = secrets else {
             let message = "`none` is no credential: DELETE takes the one away that is set";
@@ -93,7 +99,7 @@ impl Servers {
         };
         let kind = secrets.kind();
         let credential = to_credential(secrets).map_err(|error| error.with_pointer("/type"))?;
-        let (key, own) = match self.find(asked).await? {
+        let (key, own) = match found {
             Some(kept) => {
                 let registration = &kept.registration;
                 let (key, url) = (&registration.server_key, &registration.url);
@@ -106,7 +112,7 @@ impl Servers {
                 }
                 (registration.server_key.clone(), own.then_some(kept))
             }
-            None => (self.of_operator(asked).ok_or_else(|| unknown(&asked.id))?, None),
+            None => (of_operator.ok_or_else(|| unknown(&asked.id))?, None),
         };
         asked.note("set_credential", Some(&key));
         let place = asked.place(&key);
@@ -240,25 +246,4 @@ fn fits(registration: &Registration, kind: AuthKind) -> Result<(), Error> {
         wanted => format!("the server is opened by `{}`, as its owner says", wanted.as_str()),
     };
     Err(Error::new(Code::InvalidArgs, message).with_pointer("/type"))
-}
-
-/// What is known of a server after it was asked again: family by family what it listed now, else
-/// what it listed before.
-fn renewed(before: Archive, news: Archive) -> Archive {
-    let listed = unlisted(&news).is_none();
-    let mut families = before.families;
-    for (known, new) in families.iter_mut().zip(news.families) {
-        if new.is_some() {
-            *known = new;
-        }
-    }
-    Archive {
-        families,
-        served: news.served.or(before.served),
-        instructions: if news.served.is_some() { news.instructions } else { before.instructions },
-        server: news.server.or(before.server),
-        spoken: news.spoken.or(before.spoken),
-        listed_ms: if listed { news.listed_ms } else { before.listed_ms },
-        failure: news.failure,
-    }
 }

@@ -12,13 +12,13 @@ use tower::Service;
 use super::upstream::spoken;
 use crate::{
     clock::Clock,
-    discovery::Watcher,
+    discovery::{Limits, Watcher},
     error::{Code, Error, Next},
     mcp::Family,
     model::{caller::Caller, exchange::Closing, reply::Reply},
     registry::{
-        Catalog, Registry,
-        server::{Archive, ServerInfo},
+        Catalog, Listing, Registry,
+        server::{Archive, Failure, ServerInfo},
     },
     stack::{
         session::Sessions,
@@ -54,6 +54,8 @@ pub(in crate::app) struct Asker {
 /// What asking takes.
 #[derive(Clone)]
 pub(in crate::app) struct Means<S> {
+    /// What a server may list.
+    pub limits: Limits,
     /// Of the lower stack.
     pub sessions: Arc<Sessions>,
     /// The lower stack, with connections of this thread.
@@ -149,6 +151,7 @@ where
         sessions: means.sessions,
         service: means.service,
         interval: LONGEST,
+        limits: means.limits,
         on_change: Arc::new(|| {}),
         pins: None,
         closing: means.closing,
@@ -185,11 +188,21 @@ fn archive(catalog: &Catalog, upstream: &Upstream, now_ms: u64) -> Archive {
         listed_ms: now_ms,
         ..Archive::default()
     };
-    let tools = catalog.tools().iter().map(|tool| tool.definition.raw.clone());
-    archive.set(Family::Tools, tools.collect());
-    for family in [Family::Prompts, Family::Resources, Family::Templates] {
-        let items = catalog.items().iter().filter(|item| item.family == family);
-        archive.set(family, items.map(|item| item.raw.clone()).collect());
+    for family in Family::ALL {
+        // Of one that could not be listed what was listed before stays.
+        match catalog.listing_of(&upstream.name, family) {
+            Some(Listing::Never(why)) => {
+                archive.failure = Some(Failure { message: why.clone(), at_ms: now_ms });
+            }
+            _ if family == Family::Tools => {
+                let tools = catalog.tools().iter().map(|tool| tool.definition.raw.clone());
+                archive.set(family, tools.collect());
+            }
+            _ => {
+                let items = catalog.items().iter().filter(|item| item.family == family);
+                archive.set(family, items.map(|item| item.raw.clone()).collect());
+            }
+        }
     }
     archive
 }

@@ -312,11 +312,8 @@ impl PersonalServers {
             }
             Err(_) => return,
         };
-        let archive = match (archive.failure, &server.archive) {
-            // The last good listing stays.
-            (Some(failure), Some(before)) => Archive { failure: Some(failure), ..before.clone() },
-            (failure, _) => Archive { failure, ..archive },
-        };
+        // Of what could not be listed the last good listing stays.
+        let archive = server.archive.clone().unwrap_or_default().renewed(archive);
         let news = server.archive.as_ref().is_none_or(|before| !before.says_same(&archive));
         let (tell, told) = oneshot::channel();
         let then = Box::new(move |kept| _ = tell.send(kept));

@@ -367,6 +367,9 @@ fn read_served(serves: Value<'_>, faults: &mut InputFaults) -> Served {
     }
     let mut bits = 0;
     for (index, word) in serves.elements().enumerate() {
+        if faults.is_full() {
+            break;
+        }
         match SERVED.iter().find(|(_, known)| word.is_str(known)) {
             Some((served, _)) => bits |= served.bits(),
             None => {
