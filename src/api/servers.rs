@@ -45,7 +45,7 @@ use crate::{
         store::{Bounds, PinStore},
     },
     stack::{
-        stage::{BoxFuture, Own, Personal, Worlds},
+        stage::{BoxFuture, Own, Personal, UpstreamAuth, Worlds},
         v1::ApiRequest,
     },
 };
@@ -136,6 +136,18 @@ struct Asked {
 impl ServersApi {
     pub fn new(parts: ServerParts) -> Self {
         Self(Arc::new(Servers { parts, busy: Busy::default() }))
+    }
+
+    /// The key of an operator's server of this name or key for which each employee grants his own
+    /// token, if the caller sees anything of it.
+    pub(super) fn granted_for(
+        &self,
+        id: &str,
+        person: &Person,
+        request: &ApiRequest,
+    ) -> Option<Arc<str>> {
+        let asked = Asked::of(id, person.clone(), request);
+        self.0.of_operator(&asked, UpstreamAuth::is_granted)
     }
 
     /// Where the caller connects to a server that he sees under this key; nothing where there is
@@ -344,7 +356,7 @@ impl Asked {
     fn note(&self, what: &'static str, server_key: Option<&str>) {
         let mut facts = self.exchange.facts();
         facts.server_key = server_key.map(Arc::from);
-        facts.server_change = Some(Box::new(ServerChange { what, team: None }));
+        facts.server_change = Some(Box::new(ServerChange { what, team: None, issuer: None }));
     }
 
     fn note_team(&self, team: &Arc<str>) {

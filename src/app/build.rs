@@ -97,6 +97,7 @@ pub(super) fn app(
         once: approvals.clone(),
         public_url: config.public_url.as_ref().map(ToString::to_string),
         identity: identity.clone(),
+        audit: audit.clone(),
     });
     let upstreams = reach::upstreams(&config, &transport, &egress, &channels, &oauth, &metrics)?;
     let names = upstreams.iter().map(|upstream| upstream.name.clone());
@@ -147,7 +148,7 @@ pub(super) fn app(
     let config::Steps { max_steps, limits } = config.steps;
     let of_steps = StepsApi { keys: step_keys.clone(), max_steps, limits };
     let inviting = oauth.clone();
-    let invite = Arc::new(move |name: &str, caller: &_| inviting.invitation(name, caller));
+    let invite = Arc::new(move |key: &str, caller: &_| inviting.invitation(key, caller));
     let api = V1::new(worlds.clone(), of_approvals, tools, of_servers, of_steps, invite);
     let tokens = source.secrets(Purpose::Tokens)?;
     let sealer = |purpose| Sealer::new(purpose, &tokens);

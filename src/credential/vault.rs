@@ -129,9 +129,20 @@ impl Vault {
 
     /// The sealed form.
     pub async fn held(&self, whose: &Whose) -> Result<Option<Arc<Held>>, VaultFault> {
-        if let Some(known) = self.sealed.get(whose) {
-            return Ok(known);
+        match self.sealed.get(whose) {
+            Some(known) => Ok(known),
+            None => self.look(whose).await,
         }
+    }
+
+    /// The same as the store has it now, whatever is kept in memory: for what another replica may
+    /// have written a moment ago.
+    pub async fn held_now(&self, whose: &Whose) -> Result<Option<Arc<Held>>, VaultFault> {
+        self.forget(whose);
+        self.look(whose).await
+    }
+
+    async fn look(&self, whose: &Whose) -> Result<Option<Arc<Held>>, VaultFault> {
         loop {
             let changes = self.changes.load(Ordering::SeqCst);
             let asked = whose.clone();

@@ -5,6 +5,8 @@
 //! opens nothing, is shown to nobody, and goes with the next attempt or with
 //! `DELETE /v1/servers/{serverKey}/credential`.
 
+use std::sync::Arc;
+
 use http::{Response, StatusCode, header};
 use secrecy::SecretString;
 
@@ -15,7 +17,10 @@ use super::{
 use crate::{
     api::{Person, input},
     body::Body,
-    credential::{Credential, CredentialKind, Whose, oauth::OwnSettings},
+    credential::{
+        Credential, CredentialKind, Whose,
+        oauth::{FirstIssuer, OwnSettings, Registered},
+    },
     error::{Code, Error},
     registry::server::{
         Archive, AuthKind, InputFault, Kept, NewServer, OptionLimits, Registrant, Registration,
@@ -182,16 +187,25 @@ impl Servers {
             vault.delete(whose).await.map_err(keep::vault_failed)?;
         }
         if registration.auth != AuthKind::Oauth {
-            self.clear_settings(asked, &registration.server_key).await?;
+            return self.clear_settings(asked, &registration.server_key).await;
         }
-        Ok(())
+        // What he says now is of whichever authorization server is named next.
+        let first = FirstIssuer::place(&asked.person.whose(&registration.server_key));
+        vault.delete(first).await.map(drop).map_err(keep::vault_failed)
     }
 
-    /// Forgets the client that the owner has named.
-    pub(super) async fn clear_settings(&self, asked: &Asked, key: &str) -> Result<(), Error> {
+    /// Forgets the client that the owner has named, or that the gateway has become for his server.
+    pub(super) async fn clear_settings(&self, asked: &Asked, key: &Arc<str>) -> Result<(), Error> {
         let Person { tenant, employee, .. } = asked.person.clone();
-        let gone = self.parts.vault.delete(OwnSettings::place(tenant, employee, key)).await;
-        gone.map(drop).map_err(keep::vault_failed)
+        let server = asked.person.whose(key);
+        for place in [
+            OwnSettings::place(tenant, employee, key),
+            Registered::place(&server),
+            FirstIssuer::place(&server),
+        ] {
+            self.parts.vault.delete(place).await.map_err(keep::vault_failed)?;
+        }
+        Ok(())
     }
 
     /// Seals a credential, if one is given.

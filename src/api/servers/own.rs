@@ -90,7 +90,7 @@ impl Servers {
         let found = self.find(asked).await?;
         let of_operator = match &found {
             Some(_) => None,
-            None => Some(self.of_operator(asked).ok_or_else(|| unknown(&asked.id))?),
+            None => Some(self.of_operator(asked, takes_own).ok_or_else(|| unknown(&asked.id))?),
         };
         let secrets = read_secrets(asked.body.clone()).map_err(faulty)?;
         let Some(secrets) = secrets else {
@@ -164,7 +164,7 @@ impl Servers {
     /// Also for a server that the employee does not see any more: what he has given is his.
     pub(super) async fn delete_credential(&self, asked: &Asked) -> Result<Response<Body>, Error> {
         let seen = self.find(asked).await?.map(|kept| kept.registration.server_key);
-        let seen = seen.or_else(|| self.of_operator(asked));
+        let seen = seen.or_else(|| self.of_operator(asked, takes_own));
         let is_seen = seen.is_some();
         let key = seen.unwrap_or_else(|| asked.id.clone());
         let _claim = self.busy.claim(asked.place(&key))?;
@@ -177,16 +177,20 @@ impl Servers {
         written(&json!({ "serverKey": &*key, "hasCredential": false }))
     }
 
-    /// The key of an operator's upstream that takes each employee's own credential and of which
-    /// this one sees anything; it is asked for by that or by its name.
-    fn of_operator(&self, asked: &Asked) -> Option<Arc<str>> {
+    /// The key of an operator's upstream that is opened so and of which this employee sees
+    /// anything; it is asked for by that or by its name.
+    pub(super) fn of_operator(
+        &self,
+        asked: &Asked,
+        is_opened: impl Fn(&UpstreamAuth) -> bool,
+    ) -> Option<Arc<str>> {
         let world = self.parts.worlds.current();
         let named = world.upstreams.iter().find(|upstream| {
             *upstream.server_key == *asked.id || *upstream.name.as_str() == *asked.id
         })?;
         let view = world.view_by_now(&asked.caller)?;
         let seen = of_operator(&world, &view, &named.server_key, None)?;
-        let takes = matches!(named.auth, UpstreamAuth::Employee) && seen == named.name;
+        let takes = is_opened(&named.auth) && seen == named.name;
         takes.then(|| named.server_key.clone())
     }
 
@@ -236,6 +240,11 @@ impl Servers {
         let kept = Kept { registration, archive: kept.archive.clone() };
         self.tell(asked, &kept, http::StatusCode::OK).await
     }
+}
+
+/// Each employee sets a credential of his own.
+fn takes_own(auth: &UpstreamAuth) -> bool {
+    matches!(auth, UpstreamAuth::Employee)
 }
 
 /// Whether a member's credential is what opens the server.

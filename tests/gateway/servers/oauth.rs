@@ -8,6 +8,10 @@ use std::{
     time::Duration,
 };
 
+use hangu::{
+    credential::Owner,
+    model::caller::{EmployeeId, TenantId},
+};
 use serde_json::{Value, json};
 
 use super::{
@@ -300,4 +304,51 @@ fn a_command_adds_such_a_server_and_says_where_to_connect() {
         let error = ended(&run(&gateway, "E1", args, SECRET), 2);
         assert!(error.contains(says), "{args:?}: {error}");
     }
+}
+
+#[test]
+fn what_the_gateway_is_there_goes_with_the_server() {
+    let (gateway, pair) = (reachable(), Pair::start());
+    let vault = gateway.engines().vault.clone();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let kept = |what: &str| {
+        let owner = Owner::Employee(EmployeeId::parse("E1").unwrap());
+        let listed = runtime.block_on(vault.list(TenantId::new("acme"), owner)).unwrap();
+        listed.iter().filter(|one| one.server_key.starts_with(what)).count()
+    };
+    let all = || ["oauth-client:", "oauth-issuer:", "oauth-settings:", "mcp_"].map(kept);
+    // Each time the server names another authorization server, as which it registers the gateway.
+    let (key, url) = bring(&gateway, &pair, &json!({ "type": "oauth" }), 201);
+    Browser::default().leave(&gateway, &url);
+    let others = [Pair::start(), Pair::start()];
+    let place = format!("/v1/servers/{key}");
+    for other in &others {
+        pair.rules.lock().named = Some(format!("http://{}", other.auth.address()));
+        let told = json_of(&post(&gateway, "E1", &format!("/v1/oauth/connect/{key}")), 200);
+        Browser::default().leave(&gateway, told["connectUrl"].as_str().unwrap());
+        assert_eq!(all(), [1, 0, 1, 0]);
+    }
+    json_of(&ask(&gateway, "E1", "DELETE", &place, &Value::Null), 200);
+    assert_eq!(all(), [0; 4]);
+    // A client that its owner names is of one authorization server, until he says it anew.
+    let own = json!({ "type": "oauth", "client_id": "of-owner", "client_secret": "planted" });
+    let (_, url) = bring(&gateway, &pair, &own, 201);
+    Browser::default().leave(&gateway, &url);
+    assert_eq!(all(), [0, 1, 1, 0]);
+    pair.rules.lock().named = None;
+    let told = json_of(&post(&gateway, "E1", &format!("/v1/oauth/connect/{key}")), 200);
+    let refused = Browser::default().go(&gateway, told["connectUrl"].as_str().unwrap());
+    assert_eq!(refused.status, 502, "{refused:?}");
+    let (_, url) = bring(&gateway, &pair, &own, 200);
+    Browser::default().leave(&gateway, &url);
+    json_of(&ask(&gateway, "E1", "DELETE", &place, &Value::Null), 200);
+    assert_eq!(all(), [0; 4]);
+}
+
+#[test]
+fn the_page_says_where_an_employee_s_server_is() {
+    let (gateway, pair) = (reachable(), Pair::start());
+    let (key, url) = bring(&gateway, &pair, &json!({ "type": "oauth" }), 201);
+    let page = Browser::default().get(&gateway, &url).text();
+    assert!(page.contains(&key) && page.contains("at 127.0.0.1"), "{page}");
 }
