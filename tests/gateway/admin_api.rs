@@ -143,18 +143,17 @@ fn each_asks_under_a_name_and_within_a_role_and_leaves_a_record() {
 }
 
 #[test]
-fn an_address_that_guesses_is_not_listened_to() {
+fn an_address_that_guesses_is_heard_with_the_right_token_only() {
     let up = Upstream::start(&[tool("echo")]);
     let gateway = setup(&up).start();
     for _ in 0..10 {
         assert_eq!(ask(&gateway, "a-wrong-token", "GET", "/admin/api/config", "").status, 401);
     }
-    for token in ["a-wrong-token", TOKEN] {
-        let answer = ask(&gateway, token, "GET", "/admin/api/config", "");
-        assert_eq!(answer.status, 429, "{answer:?}");
-        let seconds: u64 = answer.header("retry-after").unwrap().parse().unwrap();
-        assert!((1..=61).contains(&seconds), "{seconds}");
-    }
+    let answer = ask(&gateway, "a-wrong-token", "GET", "/admin/api/config", "");
+    assert_eq!(answer.status, 429, "{answer:?}");
+    let seconds: u64 = answer.header("retry-after").unwrap().parse().unwrap();
+    assert!((1..=61).contains(&seconds), "{seconds}");
+    assert_eq!(ask(&gateway, TOKEN, "GET", "/admin/api/config", "").status, 200);
     assert_eq!(ask(&gateway, "", "GET", "/livez", "").status, 200);
 }
 
