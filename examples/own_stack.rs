@@ -164,6 +164,8 @@ fn upstreams(clock: &UpstreamName) -> Outcome<Upstreams> {
     let upstream = Upstream {
         serial: Serial::next(),
         name: clock.clone(),
+        address: None,
+        brought_by: None,
         server_key: clock.shared(),
         dialect: DialectKind::McpLite,
         pinned: None,

@@ -8,7 +8,10 @@ use super::{StartError, build::to_usize, oauth::Oauth};
 use crate::{
     channel::{Channels, EnvValue, HttpSse, HttpSseConfig, ProcessConfig, Processes},
     config::{self, Config, EnvSource},
-    model::{server::DialectKind, server_key::server_key},
+    model::{
+        server::DialectKind,
+        server_key::{normalised, server_key},
+    },
     stack::stage::{Serial, Upstream, Upstreams},
     telemetry::Metrics,
     upstream::{
@@ -36,6 +39,8 @@ pub(super) fn upstreams(
             serial: Serial::next(),
             name: upstream.name.clone(),
             server_key: key(upstream),
+            address: upstream.urls.first().map(|url| normalised(url).into()),
+            brought_by: None,
             dialect: upstream.dialect,
             pinned: upstream.protocol,
             reach,

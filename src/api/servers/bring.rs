@@ -15,9 +15,10 @@ use super::{
 use crate::{
     api::{Person, input},
     body::Body,
-    credential::{Credential, CredentialKind, Whose, oauth::OwnSettings},
+    credential::{Credential, CredentialKind, Given, Whose, oauth::OwnSettings},
     error::{Code, Error},
     mcp::Family,
+    model::server_key::normalised,
     registry::server::{
         Archive, AuthKind, InputFault, Kept, NewServer, OptionLimits, Registrant, Registration,
         Secrets, read_server,
@@ -37,7 +38,7 @@ pub(super) enum Before {
     /// None was given.
     Untouched,
     Nothing,
-    There(Credential),
+    There(Given),
 }
 
 impl Servers {
@@ -69,6 +70,7 @@ impl Servers {
         let key = registration.server_key.clone();
         asked.note("register", Some(&key));
         let most = self.may_bring(&asked.person, &registration.url)?;
+        self.may_open(&asked.person, &registration.url, registration.auth)?;
         let given = self.to_give(asked, &registration, secrets)?;
         let place = asked.place(&key);
         let _claim = self.busy.claim(place.clone())?;
@@ -119,7 +121,7 @@ impl Servers {
         asked: &Asked,
         registration: &Registration,
         secrets: Option<Secrets>,
-    ) -> Result<Option<(Whose, Credential)>, Error> {
+    ) -> Result<Option<(Whose, Given)>, Error> {
         if registration.auth == AuthKind::Oauth
             && self.parts.reach.connect(&asked.caller, registration).is_none()
         {
@@ -128,6 +130,7 @@ impl Servers {
             return Err(Error::new(Code::InvalidArgs, message).with_pointer("/auth/type"));
         }
         let key = &registration.server_key;
+        let address = Some(normalised(&registration.url));
         Ok(match secrets {
             None => None,
             Some(Secrets::Oauth { client_id, client_secret, scopes }) => {
@@ -136,9 +139,13 @@ impl Servers {
                 let sealed = settings.to_credential().ok_or_else(|| {
                     Error::new(Code::Internal, "what was said of OAuth cannot be written")
                 })?;
-                Some((OwnSettings::place(tenant, employee, key), sealed))
+                let given = Given { credential: sealed, address };
+                Some((OwnSettings::place(tenant, employee, key), given))
             }
-            Some(secrets) => Some((asked.person.whose(key), to_credential(secrets)?)),
+            Some(secrets) => {
+                let given = Given { credential: to_credential(secrets)?, address };
+                Some((asked.person.whose(key), given))
+            }
         })
     }
 
@@ -171,11 +178,11 @@ impl Servers {
     }
 
     /// Seals a credential, if one is given.
-    pub(super) async fn give(&self, given: Option<(Whose, Credential)>) -> Result<Before, Error> {
-        let Some((whose, credential)) = given else { return Ok(Before::Untouched) };
+    pub(super) async fn give(&self, given: Option<(Whose, Given)>) -> Result<Before, Error> {
+        let Some((whose, given)) = given else { return Ok(Before::Untouched) };
         let vault = &self.parts.vault;
-        let before = vault.open(&whose).await.map_err(keep::vault_failed)?;
-        vault.put(whose, credential).await.map_err(keep::vault_failed)?;
+        let before = vault.open_whole(&whose).await.map_err(keep::vault_failed)?;
+        vault.put_for(whose, given).await.map_err(keep::vault_failed)?;
         Ok(before.map_or(Before::Nothing, Before::There))
     }
 
@@ -192,11 +199,11 @@ impl Servers {
             // Granted in a browser, once it is kept.
             return Ok((self.put(registration, most).await?, None));
         }
-        if registration.auth != AuthKind::None && matches!(given, Before::Untouched) {
-            let whose = asked.person.whose(&registration.server_key);
-            if self.parts.vault.held(&whose).await.map_err(keep::vault_failed)?.is_none() {
-                return Ok((self.put(registration, most).await?, None));
-            }
+        if registration.auth != AuthKind::None
+            && matches!(given, Before::Untouched)
+            && !self.has_credential(&asked.person, &registration).await?
+        {
+            return Ok((self.put(registration, most).await?, None));
         }
         let archive = self.parts.reach.ask(asked.caller.clone(), registration.clone()).await?;
         if let Some(why) = unlisted(&archive) {
@@ -223,7 +230,7 @@ impl Servers {
         let outcome = match before {
             Before::Untouched => return,
             Before::Nothing => vault.delete(whose).await.map(drop),
-            Before::There(credential) => vault.put(whose, credential).await.map(drop),
+            Before::There(given) => vault.put_for(whose, given).await.map(drop),
         };
         if let Err(fault) = outcome {
             tracing::warn!(

@@ -21,7 +21,7 @@ use crate::{
     clock::Clock,
     config::Consent as Settings,
     credential::{
-        Credential, Owner, Vault, Whose,
+        Credential, Given, Owner, Vault, Whose,
         oauth::{
             Asked, Asking, Challenge, Grant, INVITED_MS, OwnSettings, Refused, Token, TokenAnswer,
             TokenFault, TokenSource, union,
@@ -29,7 +29,10 @@ use crate::{
         store::Held,
     },
     identity::ticket::Tickets,
-    model::caller::{EmployeeId, TenantId},
+    model::{
+        caller::{EmployeeId, TenantId},
+        server_key::normalised,
+    },
 };
 
 /// A token is renewed when it has less than this left.
@@ -94,6 +97,11 @@ pub(super) fn whose(tenant: &str, employee: &str, server_key: &str) -> Option<Wh
     })
 }
 
+/// What is kept for a server, and goes nowhere else.
+pub(super) fn at(server: &Url, credential: Credential) -> Given {
+    Given { credential, address: Some(normalised(server)) }
+}
+
 /// What a token endpoint gave, as it is kept.
 pub(super) fn granted(
     given: TokenAnswer,
@@ -124,9 +132,10 @@ impl Shared {
         tenant: &TenantId,
         owner: &EmployeeId,
         server_key: &str,
+        server: &Url,
     ) -> Result<Settings, TokenFault> {
         let place = OwnSettings::place(tenant.clone(), owner.clone(), server_key);
-        let kept = self.vault.open(&place).await?;
+        let kept = self.vault.open_for(&place, Some(&normalised(server))).await?;
         let OwnSettings { client, scope } =
             kept.as_ref().and_then(OwnSettings::of).unwrap_or_default();
         Ok(Settings { client, scope, ..Settings::default() })
@@ -200,7 +209,9 @@ impl Consent {
     async fn settings(&self, tenant: &TenantId) -> Result<Settings, TokenFault> {
         match &self.settings {
             Said::Written(settings) => Ok(settings.clone()),
-            Said::Owner(owner) => self.shared.said_by(tenant, owner, &self.server_key).await,
+            Said::Owner(owner) => {
+                self.shared.said_by(tenant, owner, &self.server_key, &self.server).await
+            }
         }
     }
 
@@ -216,9 +227,9 @@ impl Consent {
 
     async fn grant(&self, whose: &Whose) -> Result<Option<(Arc<Held>, Grant)>, TokenFault> {
         let Some(held) = self.shared.vault.held(whose).await? else { return Ok(None) };
-        match self.shared.vault.reveal(&held).await? {
-            Credential::OAuth(grant) => Ok(Some((held, grant))),
-            // Of another kind: from a time when the server took another one.
+        match self.shared.vault.reveal_for(&held, Some(&normalised(&self.server))).await? {
+            Some(Credential::OAuth(grant)) => Ok(Some((held, grant))),
+            // Of another kind, from a time when the server took another one; or of another address.
             _ => Ok(None),
         }
     }
@@ -275,7 +286,8 @@ impl Consent {
         let now_ms = self.shared.clock.now_ms();
         let given = exchange(&self.shared.fetch, &endpoint, &client, &parameters, now_ms).await?;
         let anew = granted(given, Some(&grant), &endpoint, &client.id, &grant.scope, now_ms);
-        if !self.shared.vault.renew(&held, Credential::OAuth(anew)).await? {
+        let anew = at(&self.server, Credential::OAuth(anew));
+        if !self.shared.vault.renew(&held, anew).await? {
             tracing::debug!(upstream.name = self.name, "a grant was replaced while it was renewed");
         }
         let (held, grant) = self.grant(whose).await?.ok_or_else(gone)?;

@@ -22,7 +22,7 @@ use tokio::sync::oneshot;
 use url::Url;
 
 use super::{
-    consent::{Consent, Invitation, Said, Shared, granted, whose},
+    consent::{Consent, Invitation, Said, Shared, at, granted, whose},
     discover::{discover, metadata},
     exchange::{Endpoint, exchange},
     fetch::Named,
@@ -73,6 +73,8 @@ struct Away {
     employee: String,
     server_key: String,
     name: String,
+    /// Its address: what is granted goes nowhere else.
+    server: String,
     owner: Option<String>,
     verifier: String,
     issuer: String,
@@ -197,7 +199,7 @@ impl Pages {
         };
         let found = discover(&self.shared.fetch, &server, named, Some(&challenge)).await?;
         let Invitation { tenant, owner, server_key, .. } = invitation;
-        let settings = self.settings(tenant, owner.as_deref(), server_key).await?;
+        let settings = self.settings(tenant, owner.as_deref(), server_key, &server).await?;
         let endpoint = found.server.authorization_endpoint();
         let endpoint = endpoint.map_err(super::discover::distrusted)?;
         let mut url = Url::parse(endpoint).map_err(|_| distrusted("no address"))?;
@@ -217,6 +219,7 @@ impl Pages {
             employee: invitation.employee.clone(),
             server_key: invitation.server_key.clone(),
             name: invitation.name.clone(),
+            server: invitation.server.clone(),
             owner: invitation.owner.clone(),
             verifier: verifier.clone(),
             issuer: found.server.issuer.clone(),
@@ -329,8 +332,9 @@ impl Pages {
         let gone = |what: &str| TokenFault::Refused(what.to_owned());
         let fetch = &self.shared.fetch;
         let document = metadata(fetch, &away.issuer, Named::Elsewhere).await?;
-        let Away { tenant, owner, server_key, .. } = away;
-        let settings = self.settings(tenant, owner.as_deref(), server_key).await?;
+        let Away { tenant, owner, server_key, server, .. } = away;
+        let server = Url::parse(server).map_err(|_| gone("the server has no address"))?;
+        let settings = self.settings(tenant, owner.as_deref(), server_key, &server).await?;
         let client = self.shared.clients.known(&document, &settings).await?;
         let client = client.filter(|client| client.id == away.client);
         let client = client.ok_or_else(|| gone("the client is another one by now"))?;
@@ -349,7 +353,7 @@ impl Pages {
         let grant = granted(given, None, &endpoint, &client.id, &away.scope, now_ms);
         let whose = whose(&away.tenant, &away.employee, &away.server_key);
         let whose = whose.ok_or_else(|| gone("there is no such employee"))?;
-        self.shared.vault.put(whose.clone(), Credential::OAuth(grant)).await?;
+        self.shared.vault.put_for(whose.clone(), at(&server, Credential::OAuth(grant))).await?;
         if let Some(on_grant) = self.on_grant.get() {
             let owner = away.owner.as_deref().and_then(EmployeeId::parse);
             on_grant(Granted { whose, owner, told: away.told.clone() });
@@ -363,11 +367,13 @@ impl Pages {
         tenant: &str,
         owner: Option<&str>,
         server_key: &str,
+        server: &Url,
     ) -> Result<Settings, TokenFault> {
         if let Some(owner) = owner {
             let gone = || TokenFault::Refused("there is no such employee".to_owned());
             let owner = EmployeeId::parse(owner).ok_or_else(gone)?;
-            return self.shared.said_by(&TenantId::new(tenant), &owner, server_key).await;
+            let tenant = TenantId::new(tenant);
+            return self.shared.said_by(&tenant, &owner, server_key, server).await;
         }
         let known = self.consents.get(server_key);
         Ok(match known.as_ref().map(|consent| &consent.settings) {

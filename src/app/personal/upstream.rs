@@ -11,6 +11,7 @@ use crate::{
     model::{
         caller::{EmployeeId, TenantId},
         server::{DialectKind, UpstreamName},
+        server_key::normalised,
         template::HeaderSource,
     },
     registry::server::{Archive, AuthKind, Registration, Spoken},
@@ -40,7 +41,7 @@ pub(in crate::app) struct Maker {
     pub channels: Arc<Channels>,
     pub oauth: Oauth,
     pub limits: Limits,
-    known: Cache<Place, (u64, Arc<Upstream>)>,
+    known: Cache<Place, (Arc<Registration>, Arc<Upstream>)>,
 }
 
 /// What every server of an employee's has of the operator's.
@@ -82,15 +83,18 @@ impl Maker {
     /// The upstream of a registration as it is kept: the same one for all who see it, so that its
     /// connections and what was learnt of it are.
     pub fn known(&self, registration: &Registration) -> Result<Arc<Upstream>, Unfit> {
-        let Registration { tenant, owner, server_key, revision, .. } = registration;
+        let Registration { tenant, owner, server_key, .. } = registration;
         let place = (tenant.clone(), owner.clone(), server_key.clone());
-        if let Some((of, upstream)) = self.known.get(&place)
-            && of == *revision
-        {
-            return Ok(upstream);
-        }
-        let upstream = self.make(registration)?;
-        self.known.insert(place, (*revision, upstream.clone()));
+        let upstream = match self.known.get(&place) {
+            Some((of, upstream)) if is_same(&of, registration) => {
+                if of.revision == registration.revision {
+                    return Ok(upstream);
+                }
+                upstream
+            }
+            _ => self.make(registration)?,
+        };
+        self.known.insert(place, (Arc::new(registration.clone()), upstream.clone()));
         Ok(upstream)
     }
 
@@ -104,6 +108,8 @@ impl Maker {
             serial: Serial::next(),
             reach: self.reach(registration, &name, timeout)?,
             server_key: server_key.clone(),
+            address: Some(normalised(&registration.url).into()),
+            brought_by: Some(registration.owner.clone()),
             dialect: *dialect,
             pinned: options.protocol,
             headers: headers
@@ -170,6 +176,15 @@ impl Maker {
             _ => cluster.into(),
         })
     }
+}
+
+/// Whether it is the very registration, or has only been shared, or not any more, since. One that
+/// was deleted and made again counts its revisions anew, and may have other settings; one that was
+/// registered anew is asked anew how it speaks.
+fn is_same(before: &Registration, now: &Registration) -> bool {
+    let settings = (&before.url, before.dialect, &before.options, before.auth, before.created_ms)
+        == (&now.url, now.dialect, &now.options, now.auth, now.created_ms);
+    settings && (before.revision == now.revision || before.team != now.team)
 }
 
 /// How the server spoke when it was listed, so that its first call need not find out.

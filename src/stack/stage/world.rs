@@ -5,6 +5,7 @@
 //! where a call waited in between, and then they are worked out again.
 
 use std::{
+    collections::HashMap,
     sync::{
         Arc, OnceLock,
         atomic::{AtomicU64, Ordering},
@@ -47,6 +48,8 @@ pub struct World {
     pub quotas: Arc<Quotas>,
     /// What the quotas have to do with the catalog.
     pub board: Board,
+    /// Under which names limits and quotas count what is in the catalog.
+    pub counted: Counted,
     /// The number of the policies: each that was applied in this process has one of its own.
     policies: u64,
     /// Rendered listings. Views are part of the key by their addresses, and kept alive by the entry.
@@ -62,6 +65,15 @@ type Listed = (Arc<View>, Option<Arc<View>>, Page);
 
 /// A view, and what is left of it.
 type Narrowed = (Arc<View>, Arc<View>);
+
+/// Other names under which limits and quotas know what is in a catalog: an employee's own server
+/// that has the key of an operator's upstream counts as that. Empty where there is none.
+#[derive(Debug, Clone, Default)]
+pub struct Counted {
+    upstreams: HashMap<UpstreamName, Arc<str>>,
+    /// By index: the upstream, and `upstream/name`.
+    tools: HashMap<usize, (Arc<str>, Box<str>)>,
+}
 
 /// Which page of which list.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -102,6 +114,40 @@ const LISTS_BYTES: u64 = 64 << 20;
 /// Views without what quotas stop that one world keeps; the least used are made again.
 const NARROWED: u64 = 1_024;
 
+// === impl Counted ===
+
+impl Counted {
+    /// `operators` has the operator's upstream of a key.
+    pub fn new(catalog: &Catalog, operators: impl Fn(&UpstreamName) -> Option<Arc<str>>) -> Self {
+        let mut counted = Self::default();
+        let tools = catalog.tools().iter().map(|tool| &tool.upstream);
+        for upstream in tools.chain(catalog.items().iter().map(|item| &item.upstream)) {
+            if let Some(name) = operators(upstream) {
+                counted.upstreams.insert(upstream.clone(), name);
+            }
+        }
+        for tool in catalog.tools() {
+            if let Some(name) = counted.upstreams.get(&tool.upstream) {
+                let full = format!("{name}/{}", tool.name());
+                counted.tools.insert(tool.index, (name.clone(), full.into()));
+            }
+        }
+        counted
+    }
+
+    /// The upstream of a tool, and `upstream/name`.
+    pub fn tool<'a>(&'a self, tool: &'a Tool) -> (&'a str, &'a str) {
+        match self.tools.get(&tool.index) {
+            Some((upstream, name)) => (&**upstream, &**name),
+            None => (tool.upstream.as_str(), &*tool.qualified),
+        }
+    }
+
+    pub fn upstream<'a>(&'a self, name: &'a UpstreamName) -> &'a str {
+        self.upstreams.get(name).map_or(name.as_str(), |name| &**name)
+    }
+}
+
 impl World {
     /// A world of these servers, in the order in which the catalog counts them.
     pub fn new(catalog: Arc<Catalog>, upstreams: Upstreams, rules: Arc<policy::Set>) -> Self {
@@ -114,6 +160,7 @@ impl World {
             limiter,
             quotas: Arc::default(),
             board: Board::default(),
+            counted: Counted::default(),
             policies: 0,
             lists: OnceLock::new(),
             narrowed: OnceLock::new(),
@@ -130,6 +177,12 @@ impl World {
     #[must_use]
     pub fn with_quotas(self, quotas: Arc<Quotas>, board: Board) -> Self {
         Self { quotas, board, ..self }
+    }
+
+    /// Also with other names under which limits count what is in the catalog.
+    #[must_use]
+    pub fn counted_as(self, counted: Counted) -> Self {
+        Self { counted, ..self }
     }
 
     pub fn policies(&self) -> u64 {
