@@ -16,7 +16,7 @@ use super::{
 };
 use crate::{
     admin::{self, AdminState},
-    discovery::{OnChange, Watcher},
+    discovery::{Limits, OnChange, Watcher},
     edge::{Phase, Shutdown},
     model::exchange::Closing,
     registry::Registry,
@@ -41,6 +41,8 @@ pub(super) struct Background {
     pub closing: Arc<dyn Closing>,
     /// Between two listings, upstream by upstream.
     pub polls: Vec<Duration>,
+    /// What an upstream may list, and what a server of an employee's may.
+    pub listings: (Limits, Limits),
     pub tls: Option<crate::edge::Tls>,
     /// Of issuers' keys.
     pub fetchers: Vec<Fetcher>,
@@ -157,6 +159,7 @@ impl Background {
                 sessions: engines.sessions.clone(),
                 service: lower.clone(),
                 interval,
+                limits: self.listings.0,
                 on_change: self.on_change.clone(),
                 pins: Some(self.pins.clone()),
                 closing: self.closing.clone(),
@@ -167,6 +170,7 @@ impl Background {
         }
         if let Some((own, asker)) = self.personal {
             let means = Means {
+                limits: self.listings.1,
                 sessions: engines.sessions.clone(),
                 service: lower.clone(),
                 closing: self.closing.clone(),
@@ -184,8 +188,11 @@ impl Background {
         tasks.spawn(engines.notices.clone().follow());
         tasks.spawn(notices::drive(
             engines.notices.feeds.clone(),
-            engines.upstreams.clone(),
-            engines.worlds.clone(),
+            notices::Grounds {
+                worlds: engines.worlds.clone(),
+                personal: engines.personal.clone(),
+                vault: engines.vault.clone(),
+            },
             lower,
             self.closing.clone(),
         ));

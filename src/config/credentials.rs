@@ -16,7 +16,7 @@ use crate::{
         VaultLimits,
         oauth::{Client, ClientProof, Signer},
     },
-    fault::{FaultCode, Faults},
+    fault::{FaultCode, Faults, Span},
     model::caller::{EmployeeId, TenantId},
     yaml::Spanned,
 };
@@ -124,6 +124,9 @@ fn consent(raw: RawAuth, vault: Vault<'_>, faults: &mut Faults) -> UpstreamAuth 
         let message = "employees come back to the gateway's `public_url`, which is missing";
         faults.add(FaultCode::MissingKey, &raw.at, message);
     }
+    if let (Some((_, at)), None) = (&raw.client_secret, &raw.issuer) {
+        unbound(at, faults);
+    }
     let secret = raw.client_secret.and_then(|(secret, at)| vault.open(&secret, &at, faults));
     if let (None, Some(_)) = (&raw.client_id, &secret) {
         faults.add(FaultCode::MissingKey, &raw.at, "`client_id` is missing");
@@ -142,6 +145,9 @@ fn consent(raw: RawAuth, vault: Vault<'_>, faults: &mut Faults) -> UpstreamAuth 
 
 fn client(raw: RawAuth, vault: Vault<'_>, faults: &mut Faults) -> Option<ClientCredentials> {
     let at = at(raw.issuer, raw.token_url, faults);
+    if let (Some((_, secret)), Some(TokensAt::Discovered)) = (&raw.client_secret, &at) {
+        unbound(secret, faults);
+    }
     let own_key = matches!(raw.key, Some((RawSigningKey::Gateway, _)));
     if own_key && !vault.is_kept {
         let message = "the gateway's own key comes from the keyring, and there is none";
@@ -196,6 +202,12 @@ fn client(raw: RawAuth, vault: Vault<'_>, faults: &mut Faults) -> Option<ClientC
         scope: raw.scope.map(|scope| scope.value),
         resource: raw.resource.map(|resource| resource.value),
     })
+}
+
+/// Nobody says to whom the secret belongs.
+fn unbound(secret: &Span, faults: &mut Faults) {
+    let message = "the secret goes to whichever authorization server the server names first";
+    faults.add(FaultCode::UnboundSecret, secret, message).suggest("write down its `issuer`");
 }
 
 fn at(

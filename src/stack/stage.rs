@@ -51,10 +51,10 @@ use crate::{
 pub use self::auth::UpstreamAuth;
 pub use self::brought::{Brought, is_brought, not_good, said};
 pub use self::personal::{
-    Beside, Keyed, Loading, Own, Personal, is_of_both, may_be_own, of_operator, server_of,
+    Beside, Keyed, Loading, Own, Personal, is_of_both, is_taken, may_be_own, of_operator, server_of,
 };
 pub use self::trial::{Trial, TrialApproval};
-pub use self::world::{Counted, ListConfig, Page, PageKey, World, Worlds};
+pub use self::world::{Counted, ListConfig, Page, PageKey, Rendered, World, Worlds};
 
 /// A layer's future, where it has to wait for something.
 pub type BoxFuture<T> = Pin<Box<dyn Future<Output = Result<T, Error>> + Send>>;

@@ -30,7 +30,7 @@ pub use egress::{
     SystemResolver, Why,
 };
 pub use endpoint::{Endpoint, EndpointError};
-pub use failure::Failure;
+pub use failure::{EGRESS_DENIED, Failure};
 pub use reach::{Carrier, Carrying, Destination, Place, Reach};
 pub use retry::{MOST as MOST_RETRIES, Retries, RetryConfig, Tried};
 pub use transport::{Transport, Trust};

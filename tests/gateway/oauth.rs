@@ -1,7 +1,9 @@
 //! The gateway as an OAuth client of the servers behind it.
 
 mod asked;
+mod believed;
 pub mod consent;
+mod misled;
 mod own;
 mod replicas;
 
@@ -40,7 +42,17 @@ pub struct Rules {
     no_pkce: bool,
     /// Answers name the issuer.
     names_issuer: bool,
+    /// It takes clients that describe themselves.
+    takes_documents: bool,
     pub registered: usize,
+    /// As which client it registers the gateway.
+    pub client_id: Option<String>,
+    /// Where that client's browsers come back to.
+    redirects: Vec<String>,
+    /// Whom the server names instead.
+    pub named: Option<String>,
+    /// What a token is said to be good for.
+    given_scope: Option<String>,
     /// Codes, and what they are good for: the challenge, and the scope.
     codes: HashMap<String, (String, String)>,
     /// Refresh tokens that are good, and how often one was brought that was not.
@@ -86,12 +98,21 @@ fn authorize(seen: &Seen, base: &str, rules: &Mutex<Rules>) -> Answer {
     match path {
         "/register" => {
             rules.registered += 1;
-            let client = json!({ "client_id": "registered", "client_secret": "planted-client" });
+            let asked: Value = serde_json::from_str(&seen.body).unwrap();
+            let redirects = asked["redirect_uris"].as_array().unwrap().iter();
+            rules.redirects.extend(redirects.map(|one| one.as_str().unwrap().to_owned()));
+            let id = rules.client_id.as_deref().unwrap_or("registered");
+            let client = json!({ "client_id": id, "client_secret": "planted-client" });
             Answer::json(201, &client)
         }
         "/authorize" => {
             let asked: HashMap<_, _> =
                 url::form_urlencoded::parse(query.as_bytes()).into_owned().collect();
+            let is_known = rules.redirects.contains(&asked["redirect_uri"]);
+            if asked["client_id"] == "registered" && !is_known {
+                let head = "HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n";
+                return Answer::Raw(head.into());
+            }
             let code = format!("planted-code-{}", rules.codes.len());
             let scope = asked.get("scope").cloned().unwrap_or_default();
             rules.codes.insert(code.clone(), (asked["code_challenge"].clone(), scope));
@@ -118,6 +139,7 @@ fn authorize(seen: &Seen, base: &str, rules: &Mutex<Rules>) -> Answer {
                         if rules.no_pkce { json!(["plain"]) } else { json!(["S256"]) },
                     "authorization_response_iss_parameter_supported": rules.names_issuer,
                     "token_endpoint_auth_methods_supported": methods,
+                    "client_id_metadata_document_supported": rules.takes_documents,
                 }),
             )
         }
@@ -140,6 +162,9 @@ fn authorize(seen: &Seen, base: &str, rules: &Mutex<Rules>) -> Answer {
                 let refresh = format!("planted-refresh-{}", rules.given);
                 rules.refresh.push(refresh.clone());
                 given["refresh_token"] = refresh.into();
+            }
+            if let Some(scope) = &rules.given_scope {
+                given["scope"] = scope.as_str().into();
             }
             given["expires_in"] = rules.expires_in.unwrap_or(3_600).into();
             Answer::json(200, &given)
@@ -185,6 +210,7 @@ fn serve(seen: &Seen, own: &str, issuer: &str, rules: &Mutex<Rules>) -> Option<A
     let rules = rules.lock();
     if seen.path == "/.well-known/oauth-protected-resource/mcp" {
         let resource = rules.resource.clone().unwrap_or(format!("{own}/mcp"));
+        let issuer = rules.named.as_deref().unwrap_or(issuer);
         let document = json!({ "resource": resource, "authorization_servers": [issuer] });
         return Some(Answer::json(200, &document));
     }

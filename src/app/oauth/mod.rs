@@ -5,9 +5,11 @@
 
 mod clients;
 mod consent;
+mod crowd;
 mod discover;
 mod exchange;
 mod fetch;
+mod issuers;
 mod own;
 mod pages;
 
@@ -17,6 +19,7 @@ use dashmap::DashMap;
 
 use crate::{
     approval::store::ApprovalStore,
+    audit::Audit,
     clock::Clock,
     config,
     credential::{
@@ -33,8 +36,10 @@ use crate::{
 pub(super) use self::pages::{Granted, OnGrant, Pages};
 use self::{
     clients::Clients,
-    consent::{Consent, Said, Shared, Source},
+    consent::{Consent, Said, Shared, Source, operators},
+    crowd::Crowd,
     fetch::{Fetch, Named},
+    issuers::FirstIssuers,
     own::{OwnTokens, State},
 };
 
@@ -51,6 +56,7 @@ pub(super) struct Parts {
     pub public_url: Option<String>,
     /// The gateway's own keys, where there is a keyring.
     pub identity: Option<Arc<Identity>>,
+    pub audit: Arc<Audit>,
 }
 
 /// Makes sources of tokens, and serves those who grant them.
@@ -59,15 +65,23 @@ pub(super) struct Oauth {
     fetch: Fetch,
     clock: Clock,
     identity: Option<Arc<Identity>>,
+    issuers: Arc<FirstIssuers>,
     pub pages: Arc<Pages>,
 }
 
 impl Oauth {
     pub fn new(parts: Parts) -> Self {
-        let Parts { transport, egress, clock, vault, tickets, once, public_url, identity } = parts;
+        let Parts { transport, egress, clock, vault, tickets, once, public_url, identity, audit } =
+            parts;
         let fetch = Fetch { transport, egress };
-        let clients =
-            Clients { fetch: fetch.clone(), vault: vault.clone(), public_url: public_url.clone() };
+        let issuers = Arc::new(FirstIssuers::new(vault.clone()));
+        let clients = Clients {
+            fetch: fetch.clone(),
+            vault: vault.clone(),
+            clock: clock.clone(),
+            issuers: issuers.clone(),
+            public_url: public_url.clone(),
+        };
         let shared = Shared {
             fetch: fetch.clone(),
             clock: clock.clone(),
@@ -77,15 +91,16 @@ impl Oauth {
             public_url,
             once,
             renewing: DashMap::new(),
+            crowd: Arc::new(Crowd::new()),
+            audit,
         };
-        Self { fetch, clock, identity, pages: Arc::new(Pages::new(Arc::new(shared))) }
+        Self { fetch, clock, identity, issuers, pages: Arc::new(Pages::new(Arc::new(shared))) }
     }
 
-    /// Where the calling employee connects to a server of the configuration; nothing where he
-    /// does not have to, or is nobody.
-    pub fn invitation(&self, server: &str, caller: &Caller) -> Option<String> {
-        let is = |consent: &Consent| consent.name == server || &*consent.server_key == server;
-        let consent = self.pages.consents.iter().find(|one| is(one.value()))?.value().clone();
+    /// Where the calling employee connects to the server of this key in the configuration; nothing
+    /// where he does not have to, or is nobody. Whether he sees it, others know.
+    pub fn invitation(&self, server_key: &str, caller: &Caller) -> Option<String> {
+        let consent = self.pages.consents.get(server_key)?.clone();
         invite(&consent, caller)
     }
 
@@ -153,7 +168,9 @@ impl Oauth {
             fetch: self.fetch.clone(),
             clock: self.clock.clone(),
             server: upstream.urls.first()?.clone(),
+            place: operators(upstream.name.as_str()),
             settings: settings.clone(),
+            issuers: self.issuers.clone(),
             identity: self.identity.clone().filter(|_| settings.own_key),
             state: State::default(),
         };

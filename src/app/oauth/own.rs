@@ -16,13 +16,17 @@ use super::{
     discover::{canonical, discover, metadata},
     exchange::{Endpoint, exchange},
     fetch::{Fetch, Named},
+    issuers::FirstIssuers,
 };
 use crate::{
     clock::Clock,
     config::{ClientCredentials, TokensAt},
-    credential::oauth::{
-        Asked, Asking, Challenge, ClientProof, Identity, Refused, Token, TokenFault, TokenSource,
-        union,
+    credential::{
+        Whose,
+        oauth::{
+            Asked, Asking, Challenge, ClientProof, Identity, Refused, Token, TokenFault,
+            TokenSource, union,
+        },
     },
 };
 
@@ -38,7 +42,10 @@ pub(super) struct OwnTokens {
     pub fetch: Fetch,
     pub clock: Clock,
     pub server: Url,
+    /// The server, as one of the operator's.
+    pub place: Whose,
     pub settings: ClientCredentials,
+    pub issuers: Arc<FirstIssuers>,
     /// With whose key the client proves itself, where that is the gateway's own.
     pub identity: Option<Arc<Identity>>,
     pub state: State,
@@ -146,8 +153,9 @@ impl OwnTokens {
             }
             TokensAt::Discovered => {
                 let found = discover(&self.fetch, &self.server, Named::Written, challenge).await?;
-                let listed = found.scopes.map(|scopes| scopes.join(" "));
-                let scope = found.challenge.scope.or(listed).unwrap_or_default();
+                let (id, issuer) = (&self.settings.client.id, &found.server.issuer);
+                self.issuers.admit(&self.place, id, issuer).await?;
+                let scope = found.challenge.scope.or(found.scope).unwrap_or_default();
                 let resource = own.clone().unwrap_or(found.resource);
                 Endpoint::of(found.server, Named::Elsewhere, resource, scope)
             }

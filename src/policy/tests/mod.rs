@@ -10,6 +10,7 @@ mod library;
 mod lints;
 mod made;
 mod operators;
+mod own_compared;
 mod properties;
 mod roles;
 mod schemas;

@@ -1,4 +1,4 @@
-//! What a dry run finds out on its way, told where it ends.
+//! What a dry run gathers on its way, for `dry_run` to tell.
 
 /// What a dry run has found out so far.
 #[derive(Debug, Default)]

@@ -2,7 +2,6 @@
 //! credentials, sessions, settings, ranks.
 
 use std::{
-    collections::HashMap,
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
@@ -13,7 +12,9 @@ use std::{
 
 use serde_json::{Value, json};
 
-use super::{DIRECTORY, POLICY, ask, bring, call, gateway, json_of, server, tools};
+use super::{
+    DIRECTORY, POLICY, ask, bring, call, collisions::pair, gateway, json_of, server, tools,
+};
 use crate::support::{Answer, Gateway, Reply, Signal, Speaks, Upstream, wait_for};
 
 /// What operators say of their own server.
@@ -76,19 +77,6 @@ fn invoke(gateway: &Gateway, who: &str, key: &str, tool: &str) -> Reply {
 /// What the last call carried.
 fn last(server: &Upstream, header: &str) -> Option<String> {
     server.calls().last().and_then(|call| call.header(header).map(str::to_owned))
-}
-
-/// Two addresses at one server that have the same key: eight digits are few enough to meet.
-fn pair(server: &Upstream) -> (String, String) {
-    let mut known = HashMap::new();
-    for number in 0.. {
-        let url = format!("{}?n={number}", server.url());
-        let key = hangu::model::server_key::server_key(&url.parse().unwrap());
-        if let Some(other) = known.insert(key, url.clone()) {
-            return (other, url);
-        }
-    }
-    unreachable!("there are fewer keys than numbers")
 }
 
 #[test]
