@@ -165,6 +165,7 @@ fn upstreams(clock: &UpstreamName) -> Outcome<Upstreams> {
         serial: Serial::next(),
         name: clock.clone(),
         address: None,
+        brought_by: None,
         server_key: clock.shared(),
         dialect: DialectKind::McpLite,
         pinned: None,

@@ -29,7 +29,7 @@ use crate::{
         server_key::is_server_key,
     },
     stack::{
-        stage::{Own, Personal, Upstreams, World, Worlds, of_operator},
+        stage::{Keyed, Own, Personal, Upstreams, World, Worlds, server_of},
         translate::{QUESTION, lite_body, whole},
         v1::{ApiRequest, Calls},
     },
@@ -250,10 +250,8 @@ impl ToolCalls {
                 }
             },
             Server::Key(key) => {
-                let world = self.worlds.current();
-                let own = self.own(&world, caller, key).await?;
-                let found = own.or_else(|| self.configured(&world, caller, key, &invocation.tool));
-                found.map(Surface::Upstream).ok_or_else(|| {
+                let found = self.server(caller, key, &invocation.tool).await?;
+                found.map(|(_, name)| Surface::Upstream(name)).ok_or_else(|| {
                     let mut facts = exchange.facts();
                     facts.tool_asked = Some(invocation.tool.chars().take(128).collect());
                     facts.server_key = is_server_key(key).then(|| (&**key).into());
@@ -263,16 +261,23 @@ impl ToolCalls {
         }
     }
 
-    /// The employee's own server of a key.
-    async fn own(
+    /// The server of a key that a caller's call of a tool goes to, and the world that knows it.
+    pub(super) async fn server(
         &self,
-        world: &Arc<World>,
         caller: &Caller,
         key: &str,
-    ) -> Result<Option<UpstreamName>, Error> {
+        tool: &str,
+    ) -> Result<Option<(Arc<World>, UpstreamName)>, Error> {
         let Some(name) = UpstreamName::of_key(key) else { return Ok(None) };
-        let own = self.own_world(world, caller).await?;
-        Ok(own.filter(|own| own.catalog.knows(&name)).map(|_| name))
+        let world = self.worlds.current();
+        let own = self.own_world(&world, caller).await?;
+        let view = || world.view_by_now(caller);
+        let found = server_of(&world, view, own.as_deref(), caller, key, Some(tool));
+        Ok(match (found, own) {
+            (Some(Keyed::Operators(name)), _) => Some((world, name)),
+            (Some(Keyed::Own), Some(own)) => Some((own, name)),
+            _ => None,
+        })
     }
 
     /// What the employee has of his own beside a world, if he has anything.
@@ -287,18 +292,6 @@ impl ToolCalls {
             Own::There(own) => Ok(Some(own)),
             Own::Loading(loading) => loading.await,
         }
-    }
-
-    /// The operator's upstream of a key that policy lets a caller use.
-    pub(super) fn configured(
-        &self,
-        world: &World,
-        caller: &Caller,
-        key: &str,
-        tool: &str,
-    ) -> Option<UpstreamName> {
-        let view = world.view_by_now(caller)?;
-        of_operator(world, &view, key, Some(tool))
     }
 }
 

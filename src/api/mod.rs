@@ -30,12 +30,14 @@ use crate::{
     audit::Audit,
     body::Body,
     error::{Code, Error, Next},
+    limit::{self, Admitted},
     model::{
         caller::{Caller, EmployeeId, Roles, TenantId},
         exchange::Outcome,
         server::Risk,
     },
     stack::{
+        rate_limit,
         stage::{BoxFuture, Worlds},
         v1::{Api, ApiRequest, Calls},
     },
@@ -204,12 +206,16 @@ impl Resources {
             Target::Servers(target) => {
                 let why = "servers and credentials belong to a person";
                 let person = self.person(&request.caller, why)?;
-                self.servers.answer(target, place.id, person, request).await
+                let admitted = self.charge(request)?;
+                let mut response = self.servers.answer(target, place.id, person, request).await?;
+                response.headers_mut().extend(limit::admitted_headers(&admitted));
+                Ok(response)
             }
             Target::Tools => tools::tools(&self.tools, request, calls).await,
             Target::Connect => {
                 // Only for a person who is known by now.
                 let person = self.person(&request.caller, "a person grants what is his")?;
+                self.charge(request)?;
                 let seen = self.servers.granted_for(place.id, &person, request);
                 let url = match seen.and_then(|key| (self.invite)(&key, &request.caller)) {
                     Some(url) => Some(url),
@@ -218,6 +224,13 @@ impl Resources {
                 connect::connect(url, place.id)
             }
         }
+    }
+
+    /// Counts a request that calls no tool, by the limits that are about whoever makes it.
+    fn charge(&self, request: &ApiRequest) -> Result<Admitted, Error> {
+        let subject = limit::Subject::new(&request.caller, None);
+        let admitted = self.worlds.look().limiter.admit(&subject);
+        admitted.map_err(|exceeded| rate_limit::refused(&request.exchange, &exceeded))
     }
 
     /// Who asks, by the policies that are in force by now: since they were looked at, a slow body

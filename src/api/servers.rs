@@ -31,12 +31,13 @@ use crate::{
     audit::Audit,
     body::Body,
     clock::Clock,
-    credential::{Owner, Vault, Whose},
+    credential::{Owner, Vault, VaultFault, Whose},
     error::{Code, Error},
     model::{
         caller::{Caller, EmployeeId, TenantId},
         exchange::{Exchange, ServerChange},
         server::{Risk, UpstreamName},
+        server_key::normalised,
     },
     policy::{ItemIndex, SelfService},
     registry::{
@@ -58,6 +59,11 @@ pub trait Reach: Send + Sync {
     /// Initializes and lists everything that the server declares, with the caller's own
     /// credential. That the server failed is in the archive; an error is the gateway's own.
     fn ask(&self, caller: Arc<Caller>, registration: Registration) -> BoxFuture<Archive>;
+
+    /// How many servers one employee may have asked at once.
+    fn at_once(&self) -> usize {
+        1
+    }
 
     /// Whether a server that is not asked yet may be reached at all, by what its address stands
     /// for at the moment.
@@ -147,7 +153,7 @@ impl ServersApi {
         request: &ApiRequest,
     ) -> Option<Arc<str>> {
         let asked = Asked::of(id, person.clone(), request);
-        self.0.of_operator(&asked, UpstreamAuth::is_granted)
+        self.0.of_operator(&asked, UpstreamAuth::is_granted).map(|(key, _)| key)
     }
 
     /// Where the caller connects to a server that he sees under this key; nothing where there is
@@ -235,11 +241,15 @@ impl Servers {
         let owner = Owner::Employee(person.employee.clone());
         let listed = self.parts.vault.list(person.tenant.clone(), owner).await;
         let listed = listed.map_err(keep::vault_failed)?;
-        let told = seen.iter().map(|kept| {
+        let mut servers = Vec::with_capacity(seen.len());
+        for kept in &seen {
             let key = &kept.registration.server_key;
-            Told::of(kept, &person.employee, listed.iter().any(|one| one.server_key == *key))
-        });
-        told::written(&told::Listed { servers: told.collect() })
+            let is_there = listed.iter().any(|one| one.server_key == *key);
+            let has_credential =
+                is_there && self.has_credential(person, &kept.registration).await?;
+            servers.push(Told::of(kept, &person.employee, has_credential));
+        }
+        told::written(&told::Listed { servers })
     }
 
     async fn show(&self, asked: &Asked) -> Result<Response<Body>, Error> {
@@ -256,7 +266,7 @@ impl Servers {
 
     /// The server with its tools.
     async fn tell_whole(&self, asked: &Asked, kept: &Kept) -> Result<Response<Body>, Error> {
-        let has_credential = self.has_credential(asked, kept).await?;
+        let has_credential = self.has_credential(&asked.person, &kept.registration).await?;
         let standings = self.standings(asked, &kept.registration.server_key).await?;
         let told = self.told(asked, kept, has_credential);
         let told = told.with_tools(kept, &standings);
@@ -270,7 +280,7 @@ impl Servers {
         kept: &Kept,
         status: StatusCode,
     ) -> Result<Response<Body>, Error> {
-        let has_credential = self.has_credential(asked, kept).await?;
+        let has_credential = self.has_credential(&asked.person, &kept.registration).await?;
         let told = self.told(asked, kept, has_credential);
         let mut response = tagged(told::written(&told)?, kept);
         *response.status_mut() = status;
@@ -296,9 +306,15 @@ impl Servers {
         Ok(tools.filter_map(standing).collect())
     }
 
-    async fn has_credential(&self, asked: &Asked, kept: &Kept) -> Result<bool, Error> {
-        let whose = asked.person.whose(&kept.registration.server_key);
-        Ok(self.parts.vault.held(&whose).await.map_err(keep::vault_failed)?.is_some())
+    /// Whether somebody has one that he gave for this address. What cannot be opened at present is
+    /// there.
+    async fn has_credential(&self, person: &Person, of: &Registration) -> Result<bool, Error> {
+        let whose = person.whose(&of.server_key);
+        match self.parts.vault.open_for(&whose, Some(&normalised(&of.url))).await {
+            Ok(opened) => Ok(opened.is_some()),
+            Err(VaultFault::Seal(_) | VaultFault::Lost | VaultFault::NoKeyring) => Ok(true),
+            Err(fault) => Err(keep::vault_failed(fault)),
+        }
     }
 
     /// A server that the employee sees under this key: his own, else a shared one.

@@ -40,6 +40,7 @@ pub(super) fn upstreams(
             name: upstream.name.clone(),
             server_key: key(upstream),
             address: upstream.urls.first().map(|url| normalised(url).into()),
+            brought_by: None,
             dialect: upstream.dialect,
             pinned: upstream.protocol,
             reach,

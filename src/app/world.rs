@@ -29,11 +29,11 @@ use crate::{
     limit::{self, Ledger, LimitFault, LimitSpec, Limiter, Quotas, quota::Board},
     mcp::Family,
     model::{caller::TenantId, ids, quality::Severity, server::UpstreamName},
-    policy::{ItemIndex, Named, Pin, Policies, Reason, Subject},
+    policy::{ItemIndex, Named, Operators, Pin, Policies, Reason, Subject},
     registry::{
         Care, Catalog, Held, Item, Pinning, Registry, Tool, server::declared_risk, stands_in,
     },
-    stack::stage::{Rendered, Upstreams, World, Worlds},
+    stack::stage::{Counted, Rendered, Upstreams, World, Worlds},
 };
 
 /// The policies in force and the world that is made of them.
@@ -41,6 +41,8 @@ pub(super) struct Governed {
     pub worlds: Arc<Worlds>,
     registry: Arc<Registry>,
     upstreams: Upstreams,
+    /// Their names, by serverKey.
+    operators: Arc<Operators>,
     /// Limits that are there whatever the policies say.
     own_limits: Vec<LimitSpec>,
     in_force: Mutex<InForce>,
@@ -86,9 +88,15 @@ impl Governed {
             quotas: Arc::new(quotas),
             policies,
         };
-        let worlds = Arc::new(Worlds::new(world(&registry, &upstreams, &in_force, true)));
+        let worlds = Arc::new(Worlds::new(world(&registry, &upstreams, &in_force, None)));
+        let mut operators = Operators::new();
+        for upstream in upstreams.iter() {
+            let of_key = operators.entry(upstream.server_key.clone()).or_default();
+            of_key.push(upstream.name.shared());
+        }
         Ok(Self {
             worlds,
+            operators: Arc::new(operators),
             registry,
             upstreams,
             own_limits,
@@ -173,8 +181,9 @@ impl Governed {
     ) -> Option<World> {
         let in_force = self.in_force.lock().clone();
         in_force.policies.self_service(tenant)?;
-        let policies = in_force.policies.personal(tenant);
-        let world = world(registry, upstreams, &InForce { policies, ..in_force }, false);
+        let policies = in_force.policies.personal(tenant).beside(&self.operators);
+        let in_force = InForce { policies, ..in_force };
+        let world = world(registry, upstreams, &in_force, Some(&self.operators));
         Some(world.sharing(self.rendered.clone()))
     }
 
@@ -194,7 +203,7 @@ impl Governed {
         tenant: &TenantId,
         registry: &Registry,
     ) -> impl Fn(&UpstreamName, &str) -> Care + use<> {
-        let policies = self.policies().personal(tenant);
+        let policies = self.policies().personal(tenant).beside(&self.operators);
         raised(registry, move |upstream, tool| care(&policies, upstream, tool))
     }
 
@@ -208,7 +217,7 @@ impl Governed {
         // Before anything is looked at: what is begun later sees what this one sees, and more.
         let number = self.begun.fetch_add(1, Ordering::SeqCst) + 1;
         let in_force = self.in_force.lock().clone();
-        let world = world(&self.registry, &self.upstreams, &in_force, true);
+        let world = world(&self.registry, &self.upstreams, &in_force, None);
         let mut told = self.told.lock();
         let mut news = News { before: mem::take(&mut *told), now: HashSet::new() };
         tell(&mut news, &world.catalog, &in_force.policies);
@@ -290,13 +299,14 @@ fn directory(policies: &Policies) -> Directory {
 // === The world ===
 
 /// What is everybody's is looked at ahead, so that nobody waits for it; what is one employee's is
-/// little.
+/// little, and judged beside what operators have.
 fn world(
     registry: &Registry,
     upstreams: &Upstreams,
     in_force: &InForce,
-    everybodys: bool,
+    operators: Option<&Operators>,
 ) -> World {
+    let everybodys = operators.is_none();
     let InForce { number, policies, directory, limiter, quotas } = in_force;
     let face = |upstream: &_, tool: &str| faces::face(policies, upstream, tool);
     let care = |upstream: &UpstreamName, tool: &str| care(policies, upstream, tool);
@@ -331,27 +341,30 @@ fn world(
             risk: policies.item(Subject::tool(tool.upstream.as_str(), tool.name())).risk,
         }));
     }
-    let board = board(&catalog, policies, quotas);
+    let counted = operators.map_or_else(Counted::default, |operators| {
+        // Of several the first counts.
+        Counted::new(&catalog, |name| operators.get(name.as_str())?.first().cloned())
+    });
+    let board = board(&catalog, policies, quotas, &counted);
     World::new(catalog, upstreams.clone(), rules)
         .with(*number, directory.clone(), limiter.clone())
         .with_quotas(quotas.clone(), board)
+        .counted_as(counted)
 }
 
-fn board(catalog: &Catalog, policies: &Policies, quotas: &Quotas) -> Board {
+fn board(catalog: &Catalog, policies: &Policies, quotas: &Quotas, counted: &Counted) -> Board {
     let tools = catalog.tools().iter().map(|tool| {
         let subject = Subject::tool(tool.upstream.as_str(), tool.name());
-        (subject, &*tool.qualified, true)
+        let (upstream, name) = counted.tool(tool);
+        (subject, upstream, name, true)
     });
-    let items = catalog.items().iter().map(|item| (subject(item), &*item.qualified, false));
-    let items = tools.chain(items).map(|(subject, name, is_tool)| {
+    let items = catalog
+        .items()
+        .iter()
+        .map(|item| (subject(item), counted.upstream(&item.upstream), &*item.qualified, false));
+    let items = tools.chain(items).map(|(subject, upstream, name, is_tool)| {
         let policy = policies.item(subject);
-        limit::quota::Item {
-            name,
-            upstream: subject.upstream,
-            is_tool,
-            risk: policy.risk,
-            cost: policy.cost,
-        }
+        limit::quota::Item { name, upstream, is_tool, risk: policy.risk, cost: policy.cost }
     });
     quotas.bind(items, |dear, cheap| {
         let tools = catalog.tools();

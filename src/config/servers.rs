@@ -23,6 +23,8 @@ pub struct Servers {
     pub idle: Duration,
     /// Servers that are listed at once.
     pub max_asked: usize,
+    /// Of one employee's; beyond them he is refused.
+    pub max_asked_each: usize,
     /// Without an answer, unless the owner says less or more.
     pub timeout: Duration,
     /// Of a call, unless the owner says less or more.
@@ -43,6 +45,7 @@ pub(super) fn build(raw: RawServers, faults: &mut Faults) -> Servers {
         loaded: within(raw.loaded, 2_000, 1..=10_000_000, faults),
         idle: within(raw.idle, 1_800 * SECOND, SECOND..=day, faults),
         max_asked: within(raw.max_asked, 16, 1..=1_000, faults),
+        max_asked_each: within(raw.max_asked_each, 2, 1..=100, faults),
         timeout: within(raw.timeout, TIMEOUT, SECOND / 1_000..=MAX_WAIT, faults),
         max_time: within(raw.max_time, MAX_TIME, SECOND / 1_000..=MAX_WAIT, faults),
         connect_timeout: within(

@@ -111,6 +111,7 @@ fn servers(config: &Config) -> Value {
         "loaded": servers.loaded,
         "idle": time(servers.idle),
         "max_asked": servers.max_asked,
+        "max_asked_each": servers.max_asked_each,
         "timeout": time(servers.timeout),
         "max_time": time(servers.max_time),
         "connect_timeout": time(servers.connect_timeout),

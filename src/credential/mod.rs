@@ -41,7 +41,7 @@ pub use self::{
     local::LocalKms,
     memory::InProcess,
     purpose::Purpose,
-    record::{Credential, CredentialKind, CredentialRef, Owner, Whose},
+    record::{Credential, CredentialKind, CredentialRef, Given, Owner, Whose},
     ring::{Key, KeyId, KeyState, Keyring, RingFault},
     seal::{SealFault, key_of, open, rewrap, seal},
     vault::{Granted, Listed, Surveyed, Vault, VaultFault, VaultLimits},

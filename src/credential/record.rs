@@ -53,6 +53,14 @@ pub enum Owner {
     Employee(EmployeeId),
 }
 
+/// A credential, and where it may go.
+#[derive(Debug, Clone)]
+pub struct Given {
+    pub credential: Credential,
+    /// In the normal form of URLs; `None`: nobody has said.
+    pub address: Option<String>,
+}
+
 /// Whose credential, and for which server. There is one at most.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Whose {
@@ -67,16 +75,26 @@ pub struct Whose {
 enum Plain {
     Bearer {
         token: String,
+        /// Where it may go, in the normal form of URLs. What was sealed before there was this, and
+        /// what is for no server, has none.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        address: Option<String>,
     },
     Basic {
         user: String,
         password: String,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        address: Option<String>,
     },
     Headers {
         headers: Vec<(String, String)>,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        address: Option<String>,
     },
     Value {
         value: String,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        address: Option<String>,
     },
     OAuth {
         access: String,
@@ -87,6 +105,8 @@ enum Plain {
         token_endpoint: String,
         resource: String,
         client_id: String,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        address: Option<String>,
     },
 }
 
@@ -105,17 +125,29 @@ impl Credential {
 
     /// Sealed for its owner. May block.
     pub fn seal(&self, kms: &dyn Kms, whose: &Whose) -> Result<Vec<u8>, SealFault> {
+        self.seal_for(kms, whose, None)
+    }
+
+    /// Sealed for its owner, and for the server at this address alone: a serverKey has too few
+    /// digits to tell one address from every other. May block.
+    pub fn seal_for(
+        &self,
+        kms: &dyn Kms,
+        whose: &Whose,
+        address: Option<&str>,
+    ) -> Result<Vec<u8>, SealFault> {
+        let address = address.map(str::to_owned);
         let own = |secret: &SecretString| secret.expose_secret().to_owned();
         let plain = match self {
-            Credential::Bearer(token) => Plain::Bearer { token: own(token) },
+            Credential::Bearer(token) => Plain::Bearer { token: own(token), address },
             Credential::Basic { user, password } => {
-                Plain::Basic { user: user.clone(), password: own(password) }
+                Plain::Basic { user: user.clone(), password: own(password), address }
             }
             Credential::Headers(headers) => {
                 let own = |(name, value): &(String, SecretString)| (name.clone(), own(value));
-                Plain::Headers { headers: headers.iter().map(own).collect() }
+                Plain::Headers { headers: headers.iter().map(own).collect(), address }
             }
-            Credential::Value(value) => Plain::Value { value: own(value) },
+            Credential::Value(value) => Plain::Value { value: own(value), address },
             Credential::OAuth(grant) => Plain::OAuth {
                 access: own(&grant.access),
                 refresh: grant.refresh.as_ref().map(own),
@@ -125,6 +157,7 @@ impl Credential {
                 token_endpoint: grant.token_endpoint.clone(),
                 resource: grant.resource.clone(),
                 client_id: grant.client_id.clone(),
+                address,
             },
         };
         // Room enough that it does not move and leave a copy.
@@ -135,18 +168,29 @@ impl Credential {
 
     /// Opens what was sealed for this owner. May block.
     pub fn open(kms: &dyn Kms, whose: &Whose, sealed: &[u8]) -> Result<Self, SealFault> {
+        Self::open_whole(kms, whose, sealed).map(|opened| opened.credential)
+    }
+
+    /// The same, with the address that it was sealed for.
+    pub fn open_whole(kms: &dyn Kms, whose: &Whose, sealed: &[u8]) -> Result<Given, SealFault> {
         let text = whose.with_context(|context| open(kms, context, sealed))?;
         let mut plain: Plain = serde_json::from_slice(&text).map_err(|_| SealFault::Newer)?;
-        Ok(match &mut plain {
-            Plain::Bearer { token } => Credential::Bearer(take(token)),
-            Plain::Basic { user, password } => {
+        let (Plain::Bearer { address, .. }
+        | Plain::Basic { address, .. }
+        | Plain::Headers { address, .. }
+        | Plain::Value { address, .. }
+        | Plain::OAuth { address, .. }) = &mut plain;
+        let address = address.take();
+        let credential = match &mut plain {
+            Plain::Bearer { token, .. } => Credential::Bearer(take(token)),
+            Plain::Basic { user, password, .. } => {
                 Credential::Basic { user: std::mem::take(user), password: take(password) }
             }
-            Plain::Headers { headers } => {
+            Plain::Headers { headers, .. } => {
                 let taken = std::mem::take(headers).into_iter();
                 Credential::Headers(taken.map(|(name, value)| (name, value.into())).collect())
             }
-            Plain::Value { value } => Credential::Value(take(value)),
+            Plain::Value { value, .. } => Credential::Value(take(value)),
             Plain::OAuth {
                 access,
                 refresh,
@@ -156,6 +200,7 @@ impl Credential {
                 token_endpoint,
                 resource,
                 client_id,
+                address: _,
             } => Credential::OAuth(Grant {
                 access: take(access),
                 refresh: refresh.as_mut().map(take),
@@ -166,7 +211,8 @@ impl Credential {
                 resource: std::mem::take(resource),
                 client_id: std::mem::take(client_id),
             }),
-        })
+        };
+        Ok(Given { credential, address })
     }
 
     /// The sealed form under the key that wraps at present; `None` if it is so already.
@@ -193,15 +239,27 @@ fn take(text: &mut String) -> SecretString {
 impl Drop for Plain {
     fn drop(&mut self) {
         match self {
-            Plain::Bearer { token } => token.zeroize(),
+            Plain::Bearer { token, .. } => token.zeroize(),
             Plain::Basic { password, .. } => password.zeroize(),
-            Plain::Headers { headers } => headers.iter_mut().for_each(|(_, value)| value.zeroize()),
-            Plain::Value { value } => value.zeroize(),
+            Plain::Headers { headers, .. } => {
+                headers.iter_mut().for_each(|(_, value)| value.zeroize())
+            }
+            Plain::Value { value, .. } => value.zeroize(),
             Plain::OAuth { access, refresh, .. } => {
                 access.zeroize();
                 refresh.zeroize();
             }
         }
+    }
+}
+
+// === impl Given ===
+
+impl Given {
+    /// The credential, for the server at this address.
+    pub fn at(self, address: Option<&str>) -> Option<Credential> {
+        let fits = self.address.as_deref().is_none_or(|own| Some(own) == address);
+        fits.then_some(self.credential)
     }
 }
 

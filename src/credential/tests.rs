@@ -132,6 +132,25 @@ fn a_credential_opens_for_its_owner_and_server_only() {
 }
 
 #[test]
+fn a_credential_opens_at_the_address_that_it_was_given_for() {
+    let place = Place::new();
+    let kms = place.kms();
+    let own = whose("acme", "E1001", "mcp_orders_7f3a2c91");
+    let (here, there) = (Some("https://orders.example/mcp"), Some("https://orders.m.example/"));
+    for credential in every_kind() {
+        let sealed = credential.seal_for(&*kms, &own, here).unwrap();
+        let opened = |at| Credential::open_whole(&*kms, &own, &sealed).unwrap().at(at);
+        assert_eq!(opened(here).map(|it| shown(&it)), Some(shown(&credential)));
+        assert!(opened(there).is_none() && opened(None).is_none(), "{credential:?}");
+        // What was sealed before anybody said where it may go opens as ever.
+        let sealed = credential.seal(&*kms, &own).unwrap();
+        let opened = Credential::open_whole(&*kms, &own, &sealed).unwrap();
+        assert_eq!(opened.address, None);
+        assert!(opened.at(there).is_some(), "{credential:?}");
+    }
+}
+
+#[test]
 fn nothing_of_what_is_sealed_can_be_read_or_changed() {
     let place = Place::new();
     let kms = place.kms();

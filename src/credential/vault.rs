@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use tokio::{sync::oneshot, task::spawn_blocking};
 
 use super::{
-    Credential, CredentialKind, CredentialRef, Kms, Owner, SealFault, Whose, key_of,
+    Credential, CredentialKind, CredentialRef, Given, Kms, Owner, SealFault, Whose, key_of,
     oauth::OwnSettings,
     rotation::{self, RewrapFault, Rewrapped},
     store::{Anew, CredentialStore, Held, KeyUse, NewCredential, Pick, StoreFault, Then},
@@ -156,35 +156,77 @@ impl Vault {
         }
     }
 
-    /// Opens what is sealed.
-    pub async fn reveal(&self, held: &Arc<Held>) -> Result<Credential, VaultFault> {
+    /// Opens what is sealed, wherever it may go.
+    pub async fn reveal(&self, held: &Arc<Held>) -> Result<Given, VaultFault> {
         let kms = self.kms()?;
         if kms.is_local() {
-            return Ok(Credential::open(&*kms, &held.whose, &held.sealed)?);
+            return Ok(Credential::open_whole(&*kms, &held.whose, &held.sealed)?);
         }
         // It may ask somebody, and takes as long as he does.
         let held = held.clone();
-        let opened = spawn_blocking(move || Credential::open(&*kms, &held.whose, &held.sealed));
+        let opened =
+            spawn_blocking(move || Credential::open_whole(&*kms, &held.whose, &held.sealed));
         Ok(opened.await.map_err(|_| VaultFault::Lost)??)
     }
 
-    /// Both.
+    /// Opens what is sealed for the server at this address. One that was given for another address
+    /// is none: its owner meant somebody else.
+    pub async fn reveal_for(
+        &self,
+        held: &Arc<Held>,
+        address: Option<&str>,
+    ) -> Result<Option<Credential>, VaultFault> {
+        let opened = self.reveal(held).await?.at(address);
+        if opened.is_none() {
+            tracing::warn!(
+                tenant.id = held.whose.tenant.as_str(),
+                server.key = &*held.whose.server_key,
+                "A credential was given for another address than the server has that asks for it, \
+                 and is not used"
+            );
+        }
+        Ok(opened)
+    }
+
+    /// What is for no server.
     pub async fn open(&self, whose: &Whose) -> Result<Option<Credential>, VaultFault> {
+        Ok(self.open_whole(whose).await?.map(|given| given.credential))
+    }
+
+    /// What somebody has, wherever it may go.
+    pub async fn open_whole(&self, whose: &Whose) -> Result<Option<Given>, VaultFault> {
         match self.held(whose).await? {
             Some(held) => self.reveal(&held).await.map(Some),
             None => Ok(None),
         }
     }
 
-    /// Keeps a credential, in the place of one that its owner has for the server. It is durable
-    /// when this returns.
+    /// What somebody has for the server at this address.
+    pub async fn open_for(
+        &self,
+        whose: &Whose,
+        address: Option<&str>,
+    ) -> Result<Option<Credential>, VaultFault> {
+        match self.held(whose).await? {
+            Some(held) => self.reveal_for(&held, address).await,
+            None => Ok(None),
+        }
+    }
+
+    /// Keeps what is for no server.
     pub async fn put(
         &self,
         whose: Whose,
         credential: Credential,
     ) -> Result<CredentialRef, VaultFault> {
-        let kind = credential.kind();
-        let (key, sealed) = self.seal(whose.clone(), credential).await?;
+        self.put_for(whose, Given { credential, address: None }).await
+    }
+
+    /// Keeps a credential, in the place of one that its owner has for the server. It is durable
+    /// when this returns.
+    pub async fn put_for(&self, whose: Whose, given: Given) -> Result<CredentialRef, VaultFault> {
+        let kind = given.credential.kind();
+        let (key, sealed) = self.seal(whose.clone(), given).await?;
         let now_ms = self.clock.now_ms();
         let new = NewCredential { whose: whose.clone(), kind, key, sealed, now_ms };
         let put = self.ask(|store, then| store.put(new, then)).await;
@@ -194,8 +236,8 @@ impl Vault {
 
     /// Keeps what has become of a credential by itself, such as a token that was renewed; it is
     /// the same grant. Whether it was still what it had been.
-    pub async fn renew(&self, old: &Held, credential: Credential) -> Result<bool, VaultFault> {
-        let (key, sealed) = self.seal(old.whose.clone(), credential).await?;
+    pub async fn renew(&self, old: &Held, given: Given) -> Result<bool, VaultFault> {
+        let (key, sealed) = self.seal(old.whose.clone(), given).await?;
         let before = old.clone();
         let anew = Anew { key, sealed, renewed_ms: Some(self.clock.now_ms()) };
         let was = self.ask(|store, then| store.replace_sealed(before, anew, then)).await;
@@ -256,7 +298,7 @@ impl Vault {
     }
 
     async fn granted(&self, held: &Arc<Held>) -> Result<Granted, VaultFault> {
-        match self.reveal(held).await? {
+        match self.reveal(held).await?.credential {
             Credential::OAuth(grant) => Ok(Granted {
                 renewable: grant.refresh.is_some(),
                 issuer: grant.issuer,
@@ -314,15 +356,11 @@ impl Vault {
         self.kms.load().as_deref().cloned().ok_or(VaultFault::NoKeyring)
     }
 
-    async fn seal(
-        &self,
-        whose: Whose,
-        credential: Credential,
-    ) -> Result<(String, Vec<u8>), VaultFault> {
+    async fn seal(&self, whose: Whose, given: Given) -> Result<(String, Vec<u8>), VaultFault> {
         let kms = self.kms()?;
         // That a key is used may have to be written down first.
         let sealing = spawn_blocking(move || {
-            let sealed = credential.seal(&*kms, &whose)?;
+            let sealed = given.credential.seal_for(&*kms, &whose, given.address.as_deref())?;
             Ok::<_, SealFault>((key_of(&sealed)?, sealed))
         });
         Ok(sealing.await.map_err(|_| VaultFault::Lost)??)

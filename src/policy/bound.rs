@@ -33,6 +33,8 @@ pub struct Bound {
     pub held_for: HashMap<usize, Reason>,
     /// The items of each family, by name: what a glob can match stands side by side.
     sorted: [Vec<u32>; 3],
+    /// Other names of items: of those that are an operator's, too.
+    others: Vec<(Family, Box<str>, usize)>,
     families: [BitSet; 3],
     risks: [BitSet; 4],
     /// By family and the place of a glob, which the policies keep alive.
@@ -61,6 +63,14 @@ impl Bound {
             items.map(|(subject, said)| policies.item_raised(*subject, said)).collect();
         let names: Vec<(Family, Box<str>)> =
             subjects.iter().map(|subject| (subject.family, subject.full().into())).collect();
+        let others = subjects.iter().enumerate().flat_map(|(index, subject)| {
+            let operators = policies.operators.get(subject.upstream).into_iter().flatten();
+            operators.map(move |name| {
+                let full = Subject { upstream: name, ..*subject }.full();
+                (subject.family, full.into(), index)
+            })
+        });
+        let others = others.collect();
         let all_with = |wanted: &dyn Fn(usize) -> bool| {
             let mut bits = BitSet::new(count);
             (0..count).filter(|index| wanted(*index)).for_each(|index| bits.insert(index));
@@ -85,6 +95,7 @@ impl Bound {
             held,
             held_for,
             sorted,
+            others,
             policies,
             items,
             names,
@@ -138,6 +149,11 @@ impl Bound {
             }
             if glob.matches(name) {
                 bits.insert(*index as usize);
+            }
+        }
+        for (of, name, index) in &self.others {
+            if *of == family && glob.matches(name) {
+                bits.insert(*index);
             }
         }
         let bits = self.share(bits);

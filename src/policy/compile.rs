@@ -90,7 +90,7 @@ pub struct ItemPolicy {
     pub published: Option<Arc<Override>>,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(super) struct Compiled {
     pub revision: Arc<str>,
     pub platform: Arc<ScopeRules>,
@@ -101,7 +101,13 @@ pub(super) struct Compiled {
     /// How what nobody classifies of employees' own servers is treated, where policies are about
     /// these.
     pub personal: Option<Arc<ItemClass>>,
+    /// The names of the operator's upstreams, by serverKey, where policies are about employees'
+    /// own servers.
+    pub operators: Arc<Operators>,
 }
+
+/// Names of upstreams of the configuration, by serverKey.
+pub type Operators = HashMap<Arc<str>, Vec<Arc<str>>>;
 
 // === impl Policies ===
 
@@ -242,6 +248,7 @@ impl Default for Compiled {
             upstreams: Arc::default(),
             directory: Arc::default(),
             personal: None,
+            operators: Arc::default(),
         }
     }
 }
@@ -274,6 +281,9 @@ impl Compiled {
     /// The same, where the server says of it that it is of no less risk than this.
     pub fn item_raised(&self, subject: Subject<'_>, at_least: Option<Risk>) -> ItemPolicy {
         let said = self.class(subject);
+        if let Some(operators) = self.operators.get(subject.upstream) {
+            return self.as_operators(subject, operators, said);
+        }
         // No name of an operator's upstream has an underscore, and every serverKey has.
         let personal = self.personal.as_ref().filter(|_| subject.upstream.contains('_'));
         let class = match (said, personal) {
@@ -290,6 +300,27 @@ impl Compiled {
                 class
             }
         };
+        ItemPolicy::new(&class)
+    }
+
+    /// How something of an employee's own server is treated whose address is an operator's
+    /// upstream's: as it is there, for it does the same. Of several such upstreams the worst
+    /// counts, and what nobody says anything of is hidden, as there. What files say of the
+    /// serverKey makes it no better.
+    fn as_operators(
+        &self,
+        subject: Subject<'_>,
+        operators: &[Arc<str>],
+        said: Option<ItemClass>,
+    ) -> ItemPolicy {
+        let said = said.and_then(|said| said.risk);
+        let there = operators.iter().map(|name| self.class(Subject { upstream: name, ..subject }));
+        let worst = there.max_by_key(|class| {
+            let risk = class.as_ref().and_then(|class| class.risk);
+            (risk.is_none(), risk)
+        });
+        let Some(mut class) = worst.flatten() else { return ItemPolicy::unclassified() };
+        class.risk = class.risk.map(|risk| said.map_or(risk, |said| risk.max(said)));
         ItemPolicy::new(&class)
     }
 

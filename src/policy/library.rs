@@ -280,6 +280,7 @@ impl Library {
             upstreams: self.classes(sorted.classes, faults),
             directory: self.directory(sorted.directory, faults),
             personal: None,
+            operators: Arc::default(),
         }
     }
 

@@ -38,7 +38,7 @@ use crate::model::exchange::DecisionKind;
 
 pub use answer::{Answered, Question};
 pub use bits::BitSet;
-pub use compile::{ItemPolicy, Policies, PolicyFile, Subject};
+pub use compile::{ItemPolicy, Operators, Policies, PolicyFile, Subject};
 pub use diff::{About, Difference, DifferenceKind, Seer, diff};
 pub use document::{
     Approval, Approvers, Asked, Case, Directory, Effect, Employee, Expected, ExpectedDecision,

@@ -147,7 +147,11 @@ fn self_service() -> Value {
     let most = json!({ "type": "integer", "minimum": 1, "maximum": 1000 });
     let service = object(vec![
         named("roles", texts(), "Employees with one of these roles register."),
-        named("hosts", texts(), "Where: HOST, *.DOMAIN, with :PORT or :* behind it."),
+        named(
+            "hosts",
+            texts(),
+            "Where: HOST, *.DOMAIN, with :PORT or :* behind it; http:// before it where credentials may go unencrypted.",
+        ),
         named("max_each", most, "So many each."),
         named("share", share, "Who shares with a team of his."),
         named("default", item(), "How their tools are treated."),

@@ -9,7 +9,7 @@ use url::Host;
 
 use super::{
     Policies, Set,
-    compile::Compiled,
+    compile::{Compiled, Operators},
     document::{ItemClass, Pin, SelfServiceRule},
     scope::{RoleBook, ScopeRules},
 };
@@ -25,13 +25,15 @@ use crate::{
 const MOST: u32 = 20;
 
 /// The hosts and ports that may be registered: `tools.partner.dev`, `*.example.com`,
-/// `10.1.2.3:8443`, `*.example.com:*`. Without a port those of the schemes are meant.
+/// `10.1.2.3:8443`, `*.example.com:*`. Without a port those of the schemes are meant. Behind
+/// `http://` stand those to which credentials go without encryption, too.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HostGlob {
     pub at: Span,
     text: Box<str>,
     host: HostPattern,
     port: PortPattern,
+    is_plain: bool,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -72,6 +74,11 @@ pub enum NotAllowedReason {
     Role,
     #[error("`{host}:{port}` is not among the hosts that may be registered")]
     Host { host: String, port: u16 },
+    #[error(
+        "a credential for `{host}:{port}` would go there by plain http, where others read it: use \
+         `https`, or ask for `http://{host}:{port}` among the hosts of your company's policy"
+    )]
+    Plain { host: String, port: u16 },
     #[error("none of your roles may share servers")]
     Share,
 }
@@ -89,9 +96,11 @@ impl std::error::Error for NotAllowed {}
 impl HostGlob {
     /// Reads a glob; the error goes on after "`text` ".
     pub fn parse(text: &str, at: &Span) -> Result<Self, String> {
-        let (host, port) = match text.rsplit_once(':') {
-            Some((host, port)) if !text.ends_with(']') => (host, Some(port)),
-            _ => (text, None),
+        let plain = text.strip_prefix("http://");
+        let (is_plain, named) = (plain.is_some(), plain.unwrap_or(text));
+        let (host, port) = match named.rsplit_once(':') {
+            Some((host, port)) if !named.ends_with(']') => (host, Some(port)),
+            _ => (named, None),
         };
         let port = match port {
             None => PortPattern::Usual,
@@ -110,7 +119,7 @@ impl HostGlob {
                 None => HostPattern::Exactly(plain_host(host, false)?),
             },
         };
-        Ok(Self { at: at.clone(), text: text.into(), host, port })
+        Ok(Self { at: at.clone(), text: text.into(), host, port, is_plain })
     }
 
     pub fn as_str(&self) -> &str {
@@ -138,14 +147,16 @@ impl HostGlob {
             }
     }
 
-    /// Whether it is about all that the other is about.
+    /// Whether it is about all that the other is about; one that lets credentials go by plain http
+    /// says more than one that does not.
     pub fn covers(&self, other: &HostGlob) -> bool {
         let port = match (self.port, other.port) {
             (PortPattern::Any, _) => true,
             (PortPattern::Usual, PortPattern::Exactly(port)) => matches!(port, 80 | 443),
             (own, other) => own == other,
         };
-        port && self.host.covers(&other.host)
+        let plain = self.is_plain || !other.is_plain;
+        port && plain && self.host.covers(&other.host)
     }
 
     /// Whether some of these are about all that it is about.
@@ -171,7 +182,9 @@ impl HostGlob {
             (own, other) if own == other => own,
             _ => return None,
         };
-        let mut both = HostGlob { at: self.at.clone(), text: "".into(), host: host.clone(), port };
+        let is_plain = self.is_plain && other.is_plain;
+        let (at, host) = (self.at.clone(), host.clone());
+        let mut both = HostGlob { at, text: "".into(), host, port, is_plain };
         both.text = both.to_string().into();
         Some(both)
     }
@@ -188,6 +201,9 @@ impl HostGlob {
 
 impl fmt::Display for HostGlob {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.is_plain {
+            f.write_str("http://")?;
+        }
         match &self.host {
             HostPattern::Any => f.write_str("*"),
             HostPattern::Exactly(host) => f.write_str(host),
@@ -335,6 +351,22 @@ impl SelfService {
         lists.all(|hosts| hosts.iter().any(|glob| glob.matches(host, port)))
     }
 
+    /// Whether credentials may go to this host without encryption: only where everybody who names
+    /// hosts says so of it.
+    ///
+    /// # Errors
+    /// Why not, by the rule that says so.
+    pub fn may_open_plainly(&self, host: &str, port: u16) -> Result<(), NotAllowed> {
+        for rule in self.rules() {
+            let Some(hosts) = &rule.hosts else { continue };
+            if !hosts.iter().any(|glob| glob.is_plain && glob.matches(host, port)) {
+                let reason = NotAllowedReason::Plain { host: host.to_owned(), port };
+                return Err(NotAllowed { reason, at: rule.at.clone() });
+            }
+        }
+        Ok(())
+    }
+
     /// Whether anybody may share anything.
     pub fn allows_sharing(&self) -> bool {
         let mut said = self.rules().filter_map(|rule| rule.share.as_ref()).peekable();
@@ -374,6 +406,24 @@ impl Policies {
     }
 }
 
+impl Policies {
+    /// The same, where some of these servers have the address of an operator's upstream: what he
+    /// says of that holds for them, too. Rules know them by either name.
+    #[must_use]
+    pub fn beside(self, operators: &Arc<Operators>) -> Policies {
+        let beside = |compiled: Arc<Compiled>| {
+            let mut compiled = Arc::unwrap_or_clone(compiled);
+            compiled.operators = operators.clone();
+            Arc::new(compiled)
+        };
+        Policies {
+            enforced: beside(self.enforced),
+            shadow: self.shadow.map(beside),
+            cases: self.cases,
+        }
+    }
+}
+
 // === impl Set ===
 
 impl Set {
@@ -405,6 +455,7 @@ impl Compiled {
             upstreams: self.upstreams.clone(),
             directory: self.directory.clone(),
             personal: default.map(Arc::new),
+            operators: Arc::default(),
         }
     }
 }

@@ -199,7 +199,7 @@ fn note(exchange: &Exchange, exceeded: &Exceeded) {
 }
 
 /// Notes which limit was hit, and says so.
-fn refused(exchange: &Exchange, exceeded: &Exceeded) -> Error {
+pub(crate) fn refused(exchange: &Exchange, exceeded: &Exceeded) -> Error {
     note(exchange, exceeded);
     refusal(exceeded)
 }

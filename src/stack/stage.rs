@@ -36,7 +36,7 @@ use crate::{
     mcp::{Capabilities, Family, LogLevel, Served, Version},
     model::{
         call::{Ask, Call, Client, Meta, Notices, RawMembers, Request},
-        caller::Caller,
+        caller::{Caller, EmployeeId},
         exchange::{Exchange, NorthDialect},
         reply::RpcError,
         server::{DialectKind, IdempotencyMode, Risk, UpstreamName},
@@ -51,10 +51,10 @@ use crate::{
 pub use self::auth::UpstreamAuth;
 pub use self::brought::{Brought, is_brought, not_good, said};
 pub use self::personal::{
-    Beside, Loading, Own, Personal, is_of_both, is_taken, may_be_own, of_operator,
+    Beside, Keyed, Loading, Own, Personal, is_of_both, is_taken, may_be_own, of_operator, server_of,
 };
 pub use self::trial::{Trial, TrialApproval};
-pub use self::world::{ListConfig, Page, PageKey, Rendered, World, Worlds};
+pub use self::world::{Counted, ListConfig, Page, PageKey, Rendered, World, Worlds};
 
 /// A layer's future, where it has to wait for something.
 pub type BoxFuture<T> = Pin<Box<dyn Future<Output = Result<T, Error>> + Send>>;
@@ -91,6 +91,8 @@ pub struct Upstream {
     pub server_key: Arc<str>,
     /// What the key is of, in its normal form; a process has none.
     pub address: Option<Box<str>>,
+    /// Who brought it, where an employee did.
+    pub brought_by: Option<EmployeeId>,
     pub dialect: DialectKind,
     /// The one revision to speak, if the operator pinned it.
     pub pinned: Option<Version>,
@@ -299,17 +301,16 @@ impl Permitted {
     /// What limits and quotas are asked about.
     pub fn subject(&self) -> limit::Subject<'_> {
         let tool = match (&self.call.request, &self.tool) {
-            (Request::CallTool(_), Some(tool)) => Some(limit::Tool {
-                name: &tool.qualified,
-                upstream: tool.upstream.as_str(),
-                risk: self.risk(),
-            }),
+            (Request::CallTool(_), Some(tool)) => {
+                let (upstream, name) = self.world.counted.tool(tool);
+                Some(limit::Tool { name, upstream, risk: self.risk() })
+            }
             _ => None,
         };
-        let other = self
-            .asked
-            .as_ref()
-            .map(|asked| limit::Other { upstream: asked.upstream.as_str(), risk: self.risk() });
+        let other = self.asked.as_ref().map(|asked| limit::Other {
+            upstream: self.world.counted.upstream(&asked.upstream),
+            risk: self.risk(),
+        });
         limit::Subject::new(&self.call.caller, tool).about(other)
     }
 }

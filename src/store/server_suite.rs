@@ -171,12 +171,20 @@ pub async fn two_addresses_of_one_key_are_not_merged(place: Place) {
     let own = registration("acme", "E1", "mcp_a_1");
     let url = Url::parse("https://other.example/").unwrap();
     process.put(&own).await.unwrap();
-    // Whoever it is, and of whatever tenant.
-    for (tenant, owner) in [("acme", "E1"), ("acme", "E2"), ("globex", "E9")] {
-        let other = Registration { url: url.clone(), ..registration(tenant, owner, "mcp_a_1") };
-        assert_eq!(process.put(&other).await, Err(NotPut::Collision), "{tenant} {owner}");
+    // Whoever of the tenant it is.
+    for owner in ["E1", "E2"] {
+        let other = Registration { url: url.clone(), ..registration("acme", owner, "mcp_a_1") };
+        assert_eq!(process.put(&other).await, Err(NotPut::Collision), "{owner}");
     }
-    let same = registration("globex", "E9", "mcp_a_1");
+    // Nobody takes a key away from those of another, and neither has anything of the other's.
+    let theirs = Registration { url: url.clone(), ..registration("globex", "E1", "mcp_a_1") };
+    process.put(&theirs).await.unwrap();
+    assert!(process.set_archive(&theirs, &archive(&["theirs"])).await);
+    let kept = process.get(&own).await.unwrap();
+    assert_eq!((&kept.registration.url, kept.archive), (&own.url, None));
+    assert!(process.delete(&theirs).await);
+    assert_eq!(process.get(&own).await.unwrap().registration.url, own.url);
+    let same = registration("acme", "E9", "mcp_a_1");
     process.put(&same).await.unwrap();
     // Once nobody has the one address, the other may have the key.
     assert!(process.delete(&own).await);

@@ -1,6 +1,7 @@
 //! Servers that employees bring: registered through a running gateway, used by whoever has set a
 //! credential, and by nobody else.
 
+mod apart;
 mod collisions;
 mod command;
 mod oauth;

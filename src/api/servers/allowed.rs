@@ -7,8 +7,10 @@ use url::Url;
 use super::Servers;
 use crate::{
     api::Person,
+    credential::oauth::secure,
     error::{Code, Error},
     policy::{NotAllowed, SelfService},
+    registry::server::AuthKind,
 };
 
 /// Why policy says no.
@@ -23,6 +25,18 @@ impl Servers {
         let port = url.port_or_known_default().unwrap_or_default();
         service.may_register(&person.roles, host, port).map_err(not_allowed)?;
         Ok(service.max_each())
+    }
+
+    /// Whether what opens a server may go to its address: not where others can read it on its way,
+    /// unless policy says so of the host.
+    pub(super) fn may_open(&self, person: &Person, url: &Url, kind: AuthKind) -> Result<(), Error> {
+        if kind == AuthKind::None || secure(url.as_str()).is_some() {
+            return Ok(());
+        }
+        let host = url.host_str().unwrap_or_default();
+        let port = url.port_or_known_default().unwrap_or_default();
+        let may = self.service(person)?.may_open_plainly(host, port);
+        may.map_err(|fault| not_allowed(fault).with_pointer("/url"))
     }
 
     /// Whether somebody may bring any server at all, asked before what he posts is read.

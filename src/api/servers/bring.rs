@@ -18,10 +18,11 @@ use crate::{
     api::{Person, input},
     body::Body,
     credential::{
-        Credential, CredentialKind, Whose,
+        Credential, CredentialKind, Given, Whose,
         oauth::{FirstIssuer, OwnSettings, Registered},
     },
     error::{Code, Error},
+    model::server_key::normalised,
     registry::server::{
         Archive, AuthKind, InputFault, Kept, NewServer, OptionLimits, Registrant, Registration,
         Secrets, read_server,
@@ -46,7 +47,7 @@ pub(super) enum Before {
     /// None was given.
     Untouched,
     Nothing,
-    There(Credential),
+    There(Given),
 }
 
 impl Servers {
@@ -94,6 +95,7 @@ impl Servers {
         let key = registration.server_key.clone();
         asked.note("register", Some(&key));
         let most = self.may_bring(&asked.person, &registration.url)?;
+        self.may_open(&asked.person, &registration.url, registration.auth)?;
         if is_taken(&self.parts.worlds.look(), &key, &registration.url) {
             return Err(keep::collision().with_pointer("/url"));
         }
@@ -148,7 +150,7 @@ impl Servers {
         asked: &Asked,
         registration: &Registration,
         secrets: Option<Secrets>,
-    ) -> Result<Option<(Whose, Credential)>, Error> {
+    ) -> Result<Option<(Whose, Given)>, Error> {
         if registration.auth == AuthKind::Oauth
             && self.parts.reach.connect(&asked.caller, registration).is_none()
         {
@@ -157,6 +159,7 @@ impl Servers {
             return Err(Error::new(Code::InvalidArgs, message).with_pointer("/auth/type"));
         }
         let key = &registration.server_key;
+        let address = Some(normalised(&registration.url));
         Ok(match secrets {
             None => None,
             Some(Secrets::Oauth { client_id, client_secret, scopes }) => {
@@ -165,9 +168,13 @@ impl Servers {
                 let sealed = settings.to_credential().ok_or_else(|| {
                     Error::new(Code::Internal, "what was said of OAuth cannot be written")
                 })?;
-                Some((OwnSettings::place(tenant, employee, key), sealed))
+                let given = Given { credential: sealed, address };
+                Some((OwnSettings::place(tenant, employee, key), given))
             }
-            Some(secrets) => Some((asked.person.whose(key), to_credential(secrets)?)),
+            Some(secrets) => {
+                let given = Given { credential: to_credential(secrets)?, address };
+                Some((asked.person.whose(key), given))
+            }
         })
     }
 
@@ -209,11 +216,11 @@ impl Servers {
     }
 
     /// Seals a credential, if one is given.
-    pub(super) async fn give(&self, given: Option<(Whose, Credential)>) -> Result<Before, Error> {
-        let Some((whose, credential)) = given else { return Ok(Before::Untouched) };
+    pub(super) async fn give(&self, given: Option<(Whose, Given)>) -> Result<Before, Error> {
+        let Some((whose, given)) = given else { return Ok(Before::Untouched) };
         let vault = &self.parts.vault;
-        let before = vault.open(&whose).await.map_err(keep::vault_failed)?;
-        vault.put(whose, credential).await.map_err(keep::vault_failed)?;
+        let before = vault.open_whole(&whose).await.map_err(keep::vault_failed)?;
+        vault.put_for(whose, given).await.map_err(keep::vault_failed)?;
         Ok(before.map_or(Before::Nothing, Before::There))
     }
 
@@ -233,13 +240,13 @@ impl Servers {
             self.take_over(&registration, history).await?;
             return Ok((self.put(registration, most).await?, None));
         }
-        if registration.auth != AuthKind::None && matches!(given, Before::Untouched) {
-            let whose = asked.person.whose(&registration.server_key);
-            if self.parts.vault.held(&whose).await.map_err(keep::vault_failed)?.is_none() {
-                self.parts.reach.admit(&registration).await?;
-                self.take_over(&registration, history).await?;
-                return Ok((self.put(registration, most).await?, None));
-            }
+        if registration.auth != AuthKind::None
+            && matches!(given, Before::Untouched)
+            && !self.has_credential(&asked.person, &registration).await?
+        {
+            self.parts.reach.admit(&registration).await?;
+            self.take_over(&registration, history).await?;
+            return Ok((self.put(registration, most).await?, None));
         }
         let archive = self.parts.reach.ask(asked.caller.clone(), registration.clone()).await?;
         if let Some(why) = archive.unlisted() {
@@ -268,7 +275,7 @@ impl Servers {
         let outcome = match before {
             Before::Untouched => return,
             Before::Nothing => vault.delete(whose).await.map(drop),
-            Before::There(credential) => vault.put(whose, credential).await.map(drop),
+            Before::There(given) => vault.put_for(whose, given).await.map(drop),
         };
         if let Err(fault) = outcome {
             tracing::warn!(

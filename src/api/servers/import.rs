@@ -35,9 +35,6 @@ use crate::{
     },
 };
 
-/// How many servers of a file are asked at a time.
-const AT_ONCE: usize = 8;
-
 /// Of what servers list.
 const LIMITS: Limits = Limits { depth: 520, duplicates: Duplicates::Allow, outline: 2 };
 
@@ -82,7 +79,7 @@ impl Servers {
         self.may_bring_any(&asked.person)?;
         let entries = self.read(asked).map_err(faulty)?;
         let told = stream::iter(entries).map(|entry| self.import_one(asked, entry));
-        let servers = told.buffered(AT_ONCE).collect().await;
+        let servers = told.buffered(self.parts.reach.at_once()).collect().await;
         told::written(&Told { servers })
     }
 

@@ -15,7 +15,9 @@ use super::{
 use crate::{
     api::input::{self, Input, shown},
     body::Body,
+    credential::Given,
     error::{Code, Error},
+    model::server_key::normalised,
     registry::server::{Archive, AuthKind, Kept, Registration, read_secrets},
     stack::stage::{UpstreamAuth, is_taken, of_operator},
 };
@@ -28,6 +30,7 @@ impl Servers {
     pub(super) async fn refresh(&self, asked: &Asked) -> Result<Response<Body>, Error> {
         let Kept { registration, archive } = self.look_own(asked).await?;
         self.may_bring(&asked.person, &registration.url)?;
+        self.may_open(&asked.person, &registration.url, registration.auth)?;
         let place = asked.place(&asked.id);
         let _claim = self.busy.claim(place.clone())?;
         let (news, refused) = self.look_at(asked, registration.clone()).await?;
@@ -87,11 +90,13 @@ impl Servers {
     pub(super) async fn set_credential(&self, asked: &Asked) -> Result<Response<Body>, Error> {
         input::is_json(&asked.headers)?;
         // First whether there is such a server for him, then what he posts.
+        let (operators, owner) = (self.of_operator(asked, takes_own), &asked.person.employee);
+        // What somebody else shares comes behind an operator's upstream, here as where it is called.
         let found = self.find(asked).await?;
-        let of_operator = match &found {
-            Some(_) => None,
-            None => Some(self.of_operator(asked, takes_own).ok_or_else(|| unknown(&asked.id))?),
-        };
+        let found = found.filter(|it| operators.is_none() || it.registration.owner == *owner);
+        if found.is_none() && operators.is_none() {
+            return Err(unknown(&asked.id));
+        }
         let secrets = read_secrets(asked.body.clone()).map_err(faulty)?;
         let Some(secrets) = secrets else {
             let message = "`none` is no credential: DELETE takes the one away that is set";
@@ -99,26 +104,32 @@ impl Servers {
         };
         let kind = secrets.kind();
         let credential = to_credential(secrets).map_err(|error| error.with_pointer("/type"))?;
-        let (key, own) = match found {
+        let (key, address, own) = match found {
             Some(kept) => {
                 let registration = &kept.registration;
                 let (key, url) = (&registration.server_key, &registration.url);
                 if is_taken(&self.parts.worlds.look(), key, url) {
                     return Err(keep::collision());
                 }
-                let own = registration.owner == asked.person.employee;
+                let own = registration.owner == *owner;
                 if !own {
                     fits(registration, kind)?;
                 }
-                (registration.server_key.clone(), own.then_some(kept))
+                self.may_open(&asked.person, &registration.url, kind)?;
+                let address = Some(normalised(&registration.url));
+                (registration.server_key.clone(), address, own.then_some(kept))
             }
-            None => (of_operator.ok_or_else(|| unknown(&asked.id))?, None),
+            None => {
+                let (key, address) = operators.ok_or_else(|| unknown(&asked.id))?;
+                (key, address, None)
+            }
         };
         asked.note("set_credential", Some(&key));
         let place = asked.place(&key);
         let _claim = self.busy.claim(place.clone())?;
         let whose = asked.person.whose(&key);
-        let before = self.give(Some((whose.clone(), credential))).await?;
+        let given = Given { credential, address };
+        let before = self.give(Some((whose.clone(), given))).await?;
         if let Some(Kept { registration, archive }) = own {
             let seen = registration.revision;
             let registration = match self.opened_by(registration, kind).await {
@@ -164,7 +175,7 @@ impl Servers {
     /// Also for a server that the employee does not see any more: what he has given is his.
     pub(super) async fn delete_credential(&self, asked: &Asked) -> Result<Response<Body>, Error> {
         let seen = self.find(asked).await?.map(|kept| kept.registration.server_key);
-        let seen = seen.or_else(|| self.of_operator(asked, takes_own));
+        let seen = seen.or_else(|| self.of_operator(asked, takes_own).map(|(key, _)| key));
         let is_seen = seen.is_some();
         let key = seen.unwrap_or_else(|| asked.id.clone());
         let _claim = self.busy.claim(asked.place(&key))?;
@@ -177,13 +188,13 @@ impl Servers {
         written(&json!({ "serverKey": &*key, "hasCredential": false }))
     }
 
-    /// The key of an operator's upstream that is opened so and of which this employee sees
-    /// anything; it is asked for by that or by its name.
+    /// Key and address of an operator's upstream that is opened so and of which this employee sees
+    /// anything; it is asked for by its key or its name.
     pub(super) fn of_operator(
         &self,
         asked: &Asked,
         is_opened: impl Fn(&UpstreamAuth) -> bool,
-    ) -> Option<Arc<str>> {
+    ) -> Option<(Arc<str>, Option<String>)> {
         let world = self.parts.worlds.current();
         let named = world.upstreams.iter().find(|upstream| {
             *upstream.server_key == *asked.id || *upstream.name.as_str() == *asked.id
@@ -191,7 +202,7 @@ impl Servers {
         let view = world.view_by_now(&asked.caller)?;
         let seen = of_operator(&world, &view, &named.server_key, None)?;
         let takes = is_opened(&named.auth) && seen == named.name;
-        takes.then(|| named.server_key.clone())
+        takes.then(|| (named.server_key.clone(), named.address.as_deref().map(str::to_owned)))
     }
 
     // === Sharing ===

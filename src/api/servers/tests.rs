@@ -141,6 +141,34 @@ async fn policy_says_who_brings_what_and_how_many() {
 }
 
 #[tokio::test]
+async fn what_opens_a_server_does_not_go_where_others_read_it() {
+    let house = House::new();
+    let plain = URL.replace("https:", "http:");
+    let with = |kind: &str| match kind {
+        "none" => json!({ "url": plain }),
+        "oauth" => json!({ "url": plain, "auth": { "type": "oauth" } }),
+        "secret header" => {
+            json!({ "url": plain, "options": { "headers": { "X-Api-Key": SECRET } } })
+        }
+        _ => json!({ "url": plain, "auth": { "type": "bearer", "token": SECRET } }),
+    };
+    for kind in ["bearer", "oauth", "secret header"] {
+        let error = house.ask("E1", Method::POST, "/v1/servers", &with(kind)).await.unwrap_err();
+        assert_eq!((error.code(), error.reason()), (Code::PermissionDenied, Some("self_service")));
+        assert_eq!(error.pointer(), Some("/url"), "{kind}");
+        assert!(error.message().contains("plain http"), "{kind}: {error}");
+    }
+    assert!(house.asked().is_empty(), "no server heard of it");
+    // Nothing is given away where nothing is needed; and then nothing is given to it later.
+    let told = house.ask("E1", Method::POST, "/v1/servers", &with("none")).await.unwrap().body;
+    let path = format!("/v1/servers/{}/credential", told["serverKey"].as_str().unwrap());
+    let token = json!({ "type": "bearer", "token": SECRET });
+    let error = house.ask("E1", Method::PUT, &path, &token).await.unwrap_err();
+    assert!(error.message().contains("plain http"), "{error}");
+    assert_eq!(house.credential("E1").await, None);
+}
+
+#[tokio::test]
 async fn what_is_not_ones_own_is_unknown_or_only_seen() {
     let house = House::new();
     house.ask("E1", Method::POST, "/v1/servers", &bearer(SECRET)).await.unwrap();

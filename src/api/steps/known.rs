@@ -57,20 +57,24 @@ impl Tools for Known<'_> {
     type Validator = Schema;
 
     fn find(&self, server_key: &str, tool: &str) -> Result<Found, Unfound> {
-        if let Some(found) = self.find_own(server_key, tool) {
+        if let Some(found) = self.find_own(server_key, tool, false) {
             return found;
         }
         let of_key = || {
             let keyed = self.upstreams.iter().filter(|one| *one.server_key == *server_key);
             keyed.map(|one| &one.name).filter(|name| self.shows(name))
         };
+        if let Some((surface, found)) = of_key().find_map(|name| self.open(name, tool)) {
+            return describe(&self.world, &surface, &found);
+        }
+        // What somebody shares comes behind what the operator lets anybody use.
+        if let Some(found) = self.find_own(server_key, tool, true) {
+            return found;
+        }
         if of_key().next().is_none() {
             return Err(Unfound::Server);
         }
-        match of_key().find_map(|name| self.open(name, tool)) {
-            Some((surface, found)) => describe(&self.world, &surface, &found),
-            None => Err(missing(&self.world, of_key())),
-        }
+        Err(missing(&self.world, of_key()))
     }
 
     fn validator(&self, schema: &[u8]) -> Option<Schema> {
@@ -79,10 +83,18 @@ impl Tools for Known<'_> {
 }
 
 impl Known<'_> {
-    /// The author's own server of a key comes first; nothing where he has none.
-    fn find_own(&self, server_key: &str, tool: &str) -> Option<Result<Found, Unfound>> {
+    /// The author's own server of a key, or the one that somebody shares with him; nothing where
+    /// he has none.
+    fn find_own(
+        &self,
+        server_key: &str,
+        tool: &str,
+        is_lent: bool,
+    ) -> Option<Result<Found, Unfound>> {
         let own = self.own.as_ref()?;
         let name = UpstreamName::of_key(server_key).filter(|name| own.catalog.knows(name))?;
+        let upstream = own.upstreams.iter().find(|one| *one.server_key == *server_key)?;
+        (upstream.is_lent_to(self.caller) == is_lent).then_some(())?;
         let surface = Surface::Upstream(name.clone());
         let view = own.view_by_now(self.caller)?;
         let sees =

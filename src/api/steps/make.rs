@@ -72,16 +72,8 @@ impl Within<'_> {
     /// The server that the call will go to, and what is known of it. Where that cannot be told,
     /// the call itself finds out why.
     async fn server(self, asked: &Asked<'_>) -> Option<(Arc<World>, UpstreamName)> {
-        let (tools, caller, call) = (self.tools, &self.request.caller, asked.call);
-        let world = tools.worlds.current();
-        let own = tools.own_world(&world, caller).await.ok()?;
-        if let (Some(own), Some(name)) = (own, UpstreamName::of_key(&call.server_key))
-            && own.catalog.knows(&name)
-        {
-            return Some((own, name));
-        }
-        let found = tools.configured(&world, caller, &call.server_key, &call.tool)?;
-        Some((world, found))
+        let call = asked.call;
+        self.tools.server(&self.request.caller, &call.server_key, &call.tool).await.ok()?
     }
 
     fn told(

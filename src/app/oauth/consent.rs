@@ -26,7 +26,7 @@ use crate::{
     clock::Clock,
     config::Consent as Settings,
     credential::{
-        Credential, Owner, Vault, VaultFault, Whose,
+        Credential, Given, Owner, Vault, VaultFault, Whose,
         oauth::{
             Asked, Asking, Challenge, Grant, INVITED_MS, OwnSettings, Refused, Token, TokenAnswer,
             TokenFault, TokenSource, union,
@@ -34,7 +34,10 @@ use crate::{
         store::{Held, StoreFault},
     },
     identity::ticket::Tickets,
-    model::caller::{EmployeeId, TenantId},
+    model::{
+        caller::{EmployeeId, TenantId},
+        server_key::normalised,
+    },
 };
 
 /// A token is renewed when it has less than this left.
@@ -115,6 +118,11 @@ pub(super) fn whose(tenant: &str, employee: &str, server_key: &str) -> Option<Wh
     })
 }
 
+/// What is kept for a server, and goes nowhere else.
+pub(super) fn at(server: &Url, credential: Credential) -> Given {
+    Given { credential, address: Some(normalised(server)) }
+}
+
 /// What a token endpoint gave, as it is kept.
 pub(super) fn granted(
     given: TokenAnswer,
@@ -158,9 +166,10 @@ impl Shared {
         tenant: &TenantId,
         owner: &EmployeeId,
         server_key: &Arc<str>,
+        server: &Url,
     ) -> Result<Terms, TokenFault> {
         let place = OwnSettings::place(tenant.clone(), owner.clone(), server_key);
-        let kept = self.vault.open(&place).await?;
+        let kept = self.vault.open_for(&place, Some(&normalised(server))).await?;
         let OwnSettings { client, scope } =
             kept.as_ref().and_then(OwnSettings::of).unwrap_or_default();
         let owner = Owner::Employee(owner.clone());
@@ -243,7 +252,9 @@ impl Consent {
     async fn terms(&self, tenant: &TenantId) -> Result<Terms, TokenFault> {
         match &self.settings {
             Said::Written(settings) => Ok(Terms::of_operator(settings.clone(), &self.name)),
-            Said::Owner(owner) => self.shared.said_by(tenant, owner, &self.server_key).await,
+            Said::Owner(owner) => {
+                self.shared.said_by(tenant, owner, &self.server_key, &self.server).await
+            }
         }
     }
 
@@ -273,9 +284,9 @@ impl Consent {
         held: Option<Arc<Held>>,
     ) -> Result<Option<(Arc<Held>, Grant)>, TokenFault> {
         let Some(held) = held else { return Ok(None) };
-        match self.shared.vault.reveal(&held).await? {
-            Credential::OAuth(grant) => Ok(Some((held, grant))),
-            // Of another kind: from a time when the server took another one.
+        match self.shared.vault.reveal_for(&held, Some(&normalised(&self.server))).await? {
+            Some(Credential::OAuth(grant)) => Ok(Some((held, grant))),
+            // Of another kind, from a time when the server took another one; or of another address.
             _ => Ok(None),
         }
     }
@@ -384,7 +395,8 @@ impl Consent {
         let now_ms = self.shared.clock.now_ms();
         let given = exchange(&self.shared.fetch, &endpoint, &client, &parameters, now_ms).await?;
         let anew = granted(given, Some(grant), &endpoint, &client.id, &grant.scope, now_ms);
-        if !self.shared.vault.renew(held, Credential::OAuth(anew)).await? {
+        let anew = at(&self.server, Credential::OAuth(anew));
+        if !self.shared.vault.renew(held, anew).await? {
             tracing::debug!(upstream.name = self.name, "a grant was replaced while it was renewed");
         }
         let (held, grant) = self.grant_now(whose).await?;

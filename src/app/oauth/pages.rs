@@ -22,6 +22,7 @@ use dashmap::DashMap;
 use futures_util::future::BoxFuture;
 use http::{HeaderValue, Method, Response, StatusCode, header, request};
 use sha2::{Digest, Sha256};
+use url::Url;
 
 use self::{
     browser::{Browser, Lasting},
@@ -194,13 +195,15 @@ impl Pages {
         tenant: &str,
         owner: Option<&str>,
         server_key: &str,
+        server: &Url,
     ) -> Result<Terms, TokenFault> {
         let gone = |what: &str| TokenFault::Refused(what.to_owned());
         if let Some(owner) = owner {
             let owner = EmployeeId::parse(owner);
             let owner = owner.ok_or_else(|| gone("there is no such employee"))?;
             let server_key = server_key.into();
-            return self.shared.said_by(&TenantId::new(tenant), &owner, &server_key).await;
+            let tenant = TenantId::new(tenant);
+            return self.shared.said_by(&tenant, &owner, &server_key, server).await;
         }
         let known = self.consents.get(server_key).map(|known| known.clone());
         let known = known.ok_or_else(|| gone("the configuration has no such server"))?;

@@ -9,7 +9,7 @@ use tokio::{
 };
 use tower::Service;
 
-use super::upstream::spoken;
+use super::{crowd::crowded, upstream::spoken};
 use crate::{
     clock::Clock,
     discovery::{Limits, Watcher},
@@ -29,6 +29,9 @@ use crate::{
 
 /// Jobs that wait to be begun.
 const WAITING: usize = 1_024;
+
+/// How long whoever has a server asked waits for his turn.
+const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Of one look at a server, whatever its own times are.
 const LONGEST: Duration = Duration::from_secs(120);
@@ -83,12 +86,7 @@ impl Jobs {
     ) -> Result<Archive, Error> {
         let (tell, told) = oneshot::channel();
         let job = Job::Ask { caller, upstream, now_ms, told: tell };
-        self.0.try_send(job).map_err(|_| {
-            let message = "too many servers are being asked at present";
-            Error::new(Code::RateLimited, message)
-                .with_limit("servers.max_asked")
-                .with_retry_after(Duration::from_secs(5))
-        })?;
+        self.0.try_send(job).map_err(|_| crowded())?;
         told.await.unwrap_or_else(|_| {
             let message = "the gateway stops, and asks nobody any more";
             Err(Error::new(Code::Internal, message).with_advice(true, Next::Retry))
@@ -117,11 +115,18 @@ impl Asker {
                 job = self.jobs.recv() => {
                     let Some(job) = job else { return };
                     match job {
-                        Job::Ask { caller, upstream, now_ms, told } => {
+                        Job::Ask { caller, upstream, now_ms, mut told } => {
                             let (means, turns) = (means.clone(), turns.clone());
+                            let asked = async move {
+                                let look = look(means, caller, upstream, now_ms);
+                                in_turn(&turns, look).await?
+                            };
                             running.spawn(async move {
-                                let _turn = turns.acquire().await;
-                                let _ = told.send(look(means, caller, upstream, now_ms).await);
+                                tokio::select! {
+                                    asked = asked => { let _ = told.send(asked); }
+                                    // Nobody wants to know any more.
+                                    () = told.closed() => {}
+                                }
                             });
                         }
                         // It waits for jobs of its own, so it takes no turn.
@@ -131,6 +136,14 @@ impl Asker {
                 Some(_) = running.join_next() => {}
             }
         }
+    }
+}
+
+/// Does something when it has its turn, unless that takes too long.
+async fn in_turn<T>(turns: &Semaphore, work: impl Future<Output = T>) -> Result<T, Error> {
+    match tokio::time::timeout(PATIENCE, turns.acquire()).await {
+        Err(_) => Err(crowded()),
+        Ok(_turn) => Ok(work.await),
     }
 }
 
@@ -205,4 +218,24 @@ fn archive(catalog: &Catalog, upstream: &Upstream, now_ms: u64) -> Archive {
         }
     }
     archive
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn who_waits_for_his_turn_waits_for_a_time() {
+        let turns = Semaphore::new(1);
+        let all = turns.acquire().await.unwrap();
+        let error = in_turn(&turns, async { "asked" }).await.unwrap_err();
+        assert_eq!((error.code(), error.limit()), (Code::RateLimited, Some("servers.max_asked")));
+        assert!(error.retry_after().is_some());
+        let later = async {
+            tokio::time::sleep(PATIENCE / 2).await;
+            drop(all);
+        };
+        let (asked, ()) = tokio::join!(in_turn(&turns, async { "asked" }), later);
+        assert_eq!(asked.unwrap(), "asked");
+    }
 }

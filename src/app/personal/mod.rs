@@ -5,6 +5,7 @@
 //! is `policy`'s to say, what is registered the store's; here the two become a world.
 
 mod ask;
+mod crowd;
 mod entry;
 mod upstream;
 
@@ -19,6 +20,7 @@ use tokio::sync::{oneshot, watch};
 
 use self::{
     ask::Jobs,
+    crowd::Crowd,
     entry::{Entry, Server},
 };
 pub(super) use self::{
@@ -31,7 +33,7 @@ use crate::{
     audit::Audit,
     clock::Clock,
     config,
-    credential::Vault,
+    credential::{Vault, oauth::secure},
     error::{Code, Error, Next},
     model::{
         call_source::CallSources,
@@ -40,7 +42,7 @@ use crate::{
     policy::SelfService,
     registry::{
         Definition, PinState,
-        server::{Archive, Changes, Kept, Marker, Registration, ServerStore},
+        server::{Archive, AuthKind, Changes, Kept, Marker, Registration, ServerStore},
         store::{Bounds, PinStore, StoreFault},
     },
     stack::stage::{BoxFuture, Own, Personal, Upstream, World, is_taken},
@@ -49,6 +51,9 @@ use crate::{
 
 /// Between two looks at what other replicas have written.
 const LOOK: Duration = Duration::from_secs(2);
+
+/// Those who wait for a server to be asked, and as many servers that are asked beside the calls.
+const WAITING: usize = 256;
 
 /// How long whoever meets a store that fails is asked to wait.
 const STORE_PAUSE: Duration = Duration::from_secs(5);
@@ -69,6 +74,12 @@ struct Inner {
     /// Counts what has changed: an entry that was begun before is not kept.
     changes: watch::Sender<u64>,
     jobs: Jobs,
+    /// Employees who wait until a server is asked.
+    crowd: Crowd,
+    /// The same, of servers that are asked again beside the calls: one employee's one by one.
+    beside: Crowd,
+    /// Servers of one employee that are asked at once.
+    at_once: usize,
     /// How old a listing may be before the server is asked again.
     refresh: Duration,
     clock: Clock,
@@ -103,6 +114,9 @@ impl PersonalServers {
             entries: Cache::builder().max_capacity(limits.loaded).time_to_idle(limits.idle).build(),
             changes: watch::Sender::new(0),
             jobs,
+            crowd: Crowd::new(WAITING, limits.max_asked_each),
+            beside: Crowd::new(WAITING, 1),
+            at_once: limits.max_asked_each,
             refresh: limits.refresh,
             clock,
         };
@@ -233,7 +247,12 @@ impl PersonalServers {
             }
             let at = url.host_str().zip(url.port_or_known_default());
             let service = service.as_ref().zip(at);
-            service.is_some_and(|(service, (host, port))| service.may_reach(host, port))
+            let is_open =
+                kept.registration.auth == AuthKind::None || secure(url.as_str()).is_some();
+            service.is_some_and(|(service, (host, port))| {
+                service.may_reach(host, port)
+                    && (is_open || service.may_open_plainly(host, port).is_ok())
+            })
         });
         let servers: Vec<Server> = allowed.filter_map(|kept| self.server(kept)).collect();
         let entry = Arc::new(Entry::new(servers, teams, policies));
@@ -262,9 +281,18 @@ impl PersonalServers {
         let governed = self.0.governed.get()?;
         let world = entry.world(governed, &caller.tenant, base)?;
         let now_ms = self.0.clock.now_ms();
-        for server in entry.due(caller, now_ms, self.0.refresh) {
+        let due = entry.due(caller, now_ms, self.0.refresh);
+        let owner = due.first().map(|server| &server.registration.owner);
+        // Where some are asked already, it is left for another time.
+        if let Some(place) = owner.and_then(|owner| self.0.beside.enter(&caller.tenant, owner).ok())
+        {
             let (own, caller) = (self.clone(), Arc::new(caller.clone()));
-            self.0.jobs.beside(async move { own.look_again(caller, server).await });
+            self.0.jobs.beside(async move {
+                for server in due {
+                    own.clone().look_again(caller.clone(), server).await;
+                }
+                drop(place);
+            });
         }
         Some(world)
     }
@@ -354,7 +382,14 @@ impl Personal for PersonalServers {
 impl Reach for PersonalServers {
     fn ask(&self, caller: Arc<Caller>, registration: Registration) -> BoxFuture<Archive> {
         let own = self.0.clone();
-        Box::pin(async move { own.ask(caller, registration).await })
+        Box::pin(async move {
+            let _place = own.crowd.enter(&registration.tenant, &registration.owner)?;
+            own.ask(caller, registration).await
+        })
+    }
+
+    fn at_once(&self) -> usize {
+        self.0.at_once
     }
 
     fn admit(&self, registration: &Registration) -> BoxFuture<()> {

@@ -106,6 +106,7 @@ impl Maker {
             reach: self.reach(registration, &name, timeout)?,
             server_key: server_key.clone(),
             address: Some(normalised(&registration.url).into()),
+            brought_by: Some(registration.owner.clone()),
             dialect: *dialect,
             pinned: options.protocol,
             headers: headers
@@ -171,12 +172,13 @@ impl Maker {
     }
 }
 
-/// Whether a server has only been shared, or not any more, since: then those who listen to it go
-/// on. One that was registered anew is asked anew how it speaks.
+/// Whether it is the very registration, or has only been shared, or not any more, since. One that
+/// was deleted and made again counts its revisions anew, and may have other settings; one that was
+/// registered anew is asked anew how it speaks.
 fn is_same(before: &Registration, now: &Registration) -> bool {
-    let settings = (&before.url, before.dialect, &before.options, before.auth)
-        == (&now.url, now.dialect, &now.options, now.auth);
-    before.revision == now.revision || (settings && before.team != now.team)
+    let settings = (&before.url, before.dialect, &before.options, before.auth, before.created_ms)
+        == (&now.url, now.dialect, &now.options, now.auth, now.created_ms);
+    settings && (before.revision == now.revision || before.team != now.team)
 }
 
 /// How the server spoke when it was listed, so that its first call need not find out.

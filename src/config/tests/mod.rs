@@ -108,6 +108,7 @@ fn what_is_not_said_has_a_default() {
     assert_eq!(steps.limits.max_variables, 4 << 20);
     let servers = config.servers;
     assert_eq!((servers.refresh, servers.loaded, servers.max_asked), (secs(600), 2_000, 16));
+    assert_eq!(servers.max_asked_each, 2);
     assert_eq!((servers.timeout, servers.max_time), (secs(15), secs(120)));
     let pins = Pins { versions: 20, max_tools: 20_000, unlisted: secs(90 * 86_400) };
     assert_eq!(config.pins, pins);
@@ -175,7 +176,7 @@ edge: { header_timeout: 5s, idle_timeout: 60s, body_timeout: 20s, max_connection
 streams: { per_principal: 4, total: 50, subscriptions: 7, sessions: 60, resume_window: 0s, resume_bytes: 2KiB, resume_total: 3MiB }
 approvals: { keep: 1d, max_arguments: 1KiB, max_waiting: 10, max_waiting_each: 2 }
 steps: { max_time: 1m, max_steps: 7, max_variables: 1KiB }
-servers: { refresh: 1m, loaded: 5, idle: 1m, max_asked: 2, timeout: 3s, max_time: 9s, connect_timeout: 1s, max_request_bytes: 1KiB, max_response_bytes: 2KiB, max_list_bytes: 3KiB, max_tools: 4 }
+servers: { refresh: 1m, loaded: 5, idle: 1m, max_asked: 2, max_asked_each: 1, timeout: 3s, max_time: 9s, connect_timeout: 1s, max_request_bytes: 1KiB, max_response_bytes: 2KiB, max_list_bytes: 3KiB, max_tools: 4 }
 pins: { versions: 5, max_tools: 100, unlisted: 1d }
 idempotency: { capacity_bytes: 1MiB, max_keys: 10, ttl: 1h, wait: 0s, max_body: 1KiB }
 ",
@@ -219,6 +220,7 @@ idempotency: { capacity_bytes: 1MiB, max_keys: 10, ttl: 1h, wait: 0s, max_body: 
     assert_eq!(steps.limits.max_variables, 1 << 10);
     let servers = config.servers;
     assert_eq!((servers.refresh, servers.loaded, servers.max_asked), (secs(60), 5, 2));
+    assert_eq!(servers.max_asked_each, 1);
     assert_eq!((servers.idle, servers.timeout, servers.max_time), (secs(60), secs(3), secs(9)));
     let sizes = (servers.max_request_bytes, servers.max_response_bytes);
     assert_eq!((servers.connect_timeout, sizes), (secs(1), (1 << 10, 2 << 10)));

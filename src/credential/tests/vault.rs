@@ -21,6 +21,10 @@ fn token(text: &str) -> Credential {
     Credential::Bearer(text.into())
 }
 
+fn anywhere(credential: Credential) -> Given {
+    Given { credential, address: None }
+}
+
 async fn opened(vault: &Vault, whose: &Whose) -> Option<String> {
     vault.open(whose).await.unwrap().map(|credential| shown(&credential))
 }
@@ -129,7 +133,10 @@ async fn what_was_looked_up_before_a_change_is_not_kept_after_it() {
     assert_eq!(opened(&vault, &own).await.as_deref(), Some("bearer old"));
     // This process writes: the lookup under way begins anew.
     let before = vault.held(&own).await.unwrap().unwrap();
-    assert!(!vault.renew(&before, token("late")).await.unwrap(), "it was replaced meanwhile");
+    assert!(
+        !vault.renew(&before, anywhere(token("late"))).await.unwrap(),
+        "it was replaced meanwhile"
+    );
     assert_eq!(opened(&vault, &own).await.as_deref(), Some("bearer new"));
 }
 
@@ -140,7 +147,7 @@ async fn a_renewed_token_is_the_same_grant() {
     let vault = vault(&store, &place, LATE);
     vault.put(own.clone(), token("first")).await.unwrap();
     let first = vault.held(&own).await.unwrap().unwrap();
-    assert!(vault.renew(&first, token("second")).await.unwrap());
+    assert!(vault.renew(&first, anywhere(token("second"))).await.unwrap());
     let second = vault.held(&own).await.unwrap().unwrap();
     assert_eq!(second.stamp(), first.stamp());
     assert_eq!((first.renewed_ms, second.renewed_ms), (None, Some(NOW)));
@@ -193,6 +200,25 @@ async fn who_looks_after_all_of_them_sees_who_has_what_and_takes_it_away_at_once
     assert_eq!(opened(&vault, &other).await.as_deref(), Some("bearer planted"));
     assert_eq!(vault.survey(all).await.unwrap().len(), 1);
     assert_eq!(vault.delete_all(one.tenant, one.owner).await, Ok(vec![]));
+}
+
+#[tokio::test]
+async fn a_credential_of_another_address_is_none_and_stays_where_it_is() {
+    let (store, place) = (Arc::new(Other::default()), Place::new());
+    let own = whose("acme", "E1", "mcp_s_1");
+    let vault = vault(&store, &place, LATE);
+    let (here, there) = (Some("https://s.example/"), Some("https://s.m.example/"));
+    let given = |text| Given { credential: token(text), address: here.map(str::to_owned) };
+    vault.put_for(own.clone(), given("one")).await.unwrap();
+    let open = async |at| vault.open_for(&own, at).await.unwrap().map(|it| shown(&it));
+    assert_eq!(open(here).await.as_deref(), Some("bearer one"));
+    assert_eq!((open(there).await, open(None).await), (None, None));
+    // One that is renewed is still for the same.
+    let held = vault.held(&own).await.unwrap().unwrap();
+    assert!(vault.renew(&held, given("two")).await.unwrap());
+    assert_eq!((open(here).await.as_deref(), open(there).await), (Some("bearer two"), None));
+    let whole = vault.open_whole(&own).await.unwrap().unwrap();
+    assert_eq!((whole.address.as_deref(), shown(&whole.credential)), (here, "bearer two".into()));
 }
 
 #[tokio::test]

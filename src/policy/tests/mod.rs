@@ -9,6 +9,7 @@ mod language;
 mod library;
 mod lints;
 mod made;
+mod operators;
 mod own_compared;
 mod properties;
 mod roles;

@@ -36,6 +36,12 @@ fn a_change_of_who_brings_what_is_told() {
                 "Narrowed acme member Hosts *.example.com",
             ],
         ),
+        // Credentials may go there by plain http from then on.
+        (
+            hosts("a.example.com"),
+            hosts("\"http://a.example.com\""),
+            &["Widened acme member Hosts http://a.example.com"],
+        ),
         (hosts("\"*\""), hosts("\"*:*\""), &["Widened acme member Hosts *:*"]),
         (
             hosts("\"a.example.com:*\""),

@@ -27,8 +27,8 @@ const MAX_GONE: usize = 10_000;
 #[derive(Debug, Default)]
 struct Servers {
     all: BTreeMap<Place, Kept>,
-    /// By key: the address, and how many have registered it.
-    addresses: HashMap<Arc<str>, (Url, usize)>,
+    /// By tenant and key: the address, and how many have registered it.
+    addresses: HashMap<(TenantId, Arc<str>), (Url, usize)>,
     /// Of all writes the last.
     last: u64,
     /// When each server was written last, those that are gone too.
@@ -69,10 +69,11 @@ impl Servers {
         if self.all.remove(place).is_none() {
             return false;
         }
-        if let Some((_, count)) = self.addresses.get_mut(&place.2) {
+        let key = (place.0.clone(), place.2.clone());
+        if let Some((_, count)) = self.addresses.get_mut(&key) {
             *count -= 1;
             if *count == 0 {
-                self.addresses.remove(&place.2);
+                self.addresses.remove(&key);
             }
         }
         self.note(place);
@@ -89,7 +90,8 @@ impl Servers {
 
     fn put(&mut self, mut new: Registration, most: u32) -> Result<Registration, NotPut> {
         let place = (new.tenant.clone(), new.owner.clone(), new.server_key.clone());
-        if self.addresses.get(&new.server_key).is_some_and(|(known, _)| *known != new.url) {
+        let key = (new.tenant.clone(), new.server_key.clone());
+        if self.addresses.get(&key).is_some_and(|(known, _)| *known != new.url) {
             return Err(NotPut::Collision);
         }
         let before = self.all.get(&place).map(|kept| &kept.registration);
@@ -110,7 +112,7 @@ impl Servers {
             None => {
                 let kept = Kept { registration: new.clone(), archive: None };
                 self.all.insert(place.clone(), kept);
-                let address = self.addresses.entry(new.server_key.clone());
+                let address = self.addresses.entry(key);
                 address.or_insert_with(|| (new.url.clone(), 0)).1 += 1;
             }
         }

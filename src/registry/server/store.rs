@@ -17,7 +17,8 @@ pub enum NotPut {
     /// Somebody else was first: it has this revision by now, 0 where it is gone.
     #[error("it was changed meanwhile")]
     Changed { revision: u64 },
-    /// Another address has the same key, whoever registered it.
+    /// Another address has the same key, whoever of the tenant registered it. What others do
+    /// keeps nobody from anything, nor tells him of it.
     #[error("another address has the same serverKey")]
     Collision,
     /// The owner has as many servers as he may.

@@ -22,7 +22,7 @@ use crate::{
         store::Held,
     },
     error::{Code, Error, Next},
-    model::template::HeaderSource,
+    model::{caller::Caller, template::HeaderSource},
 };
 
 /// What was looked up, as headers.
@@ -80,27 +80,33 @@ pub(super) async fn gather(
             Err(fault) => return Err(no_token(upstream, fault)),
         }
     }
-    if let Some(held) = employees(vault, hop).await? {
-        let credential = vault.reveal(&held).await;
-        write(&credential.map_err(|fault| vault_failed(upstream, fault))?, &mut attached)?;
+    if let Some((caller, held)) = employees(vault, hop).await? {
+        let opened = vault.reveal_for(&held, upstream.address.as_deref()).await;
+        let credential = opened.map_err(|fault| vault_failed(upstream, fault))?;
+        // One that he gave for another address is not for this server.
+        write(&credential.ok_or_else(|| no_credential(upstream, caller))?, &mut attached)?;
     }
     Ok(attached)
 }
 
-/// The sealed credential of the employee a request is made for, where the upstream takes such.
-async fn employees(vault: &Vault, hop: &Hop) -> Result<Option<Arc<Held>>, Error> {
+/// Whoever a request is made for, and his sealed credential, where the upstream takes such.
+async fn employees<'h>(
+    vault: &Vault,
+    hop: &'h Hop,
+) -> Result<Option<(&'h Caller, Arc<Held>)>, Error> {
     // Discovery asks for nobody in particular.
     let (UpstreamAuth::Employee, Some(caller)) = (&hop.upstream.auth, &hop.caller) else {
         return Ok(None);
     };
     // The one that the request's session was opened with.
     if let Some(held) = &hop.credential {
-        return Ok(Some(held.clone()));
+        return Ok(Some((caller, held.clone())));
     }
     let whose =
         hop.upstream.credential_of(caller).ok_or_else(|| no_credential(&hop.upstream, caller))?;
     let held = vault.held(&whose).await.map_err(|fault| vault_failed(&hop.upstream, fault))?;
-    held.map(Some).ok_or_else(|| no_credential(&hop.upstream, caller))
+    let held = held.ok_or_else(|| no_credential(&hop.upstream, caller))?;
+    Ok(Some((caller, held)))
 }
 
 fn write(credential: &Credential, attached: &mut Attached) -> Result<(), Error> {

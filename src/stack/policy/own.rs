@@ -7,7 +7,7 @@ use crate::{
     error::Error,
     model::call::{Call, Request, Surface, Target},
     registry::Tool,
-    stack::stage::{Beside, Own, Permitted, World, is_of_both, of_operator},
+    stack::stage::{Beside, Keyed, Own, Permitted, World, is_of_both, server_of},
 };
 
 impl PolicyLayer {
@@ -33,27 +33,30 @@ impl PolicyLayer {
             permitted.beside = Some(Box::new(Beside { world, view }));
             return Ok(permitted);
         }
-        let world = match own {
-            Some(own) if self.is_about(&call, &own) => own,
+        let world = match (&call.surface, own) {
+            (Surface::Upstream(key), own) if !base.catalog.knows(key) => {
+                let view = || Some(base.view_of(&call.caller));
+                let (key, tool) = (key.as_str(), called_tool(&call));
+                match (server_of(&base, view, own.as_deref(), &call.caller, key, tool), own) {
+                    (Some(Keyed::Operators(name)), _) => {
+                        call.surface = Surface::Upstream(name);
+                        base
+                    }
+                    (Some(Keyed::Own), Some(own)) => own,
+                    _ => base,
+                }
+            }
+            (_, Some(own)) if self.is_about(&call, &own) => own,
             _ => base,
         };
-        // The employee's own configuration comes first, then an operator's of the same server.
-        if let Surface::Upstream(key) = &call.surface
-            && !world.catalog.knows(key)
-            && let Some(name) =
-                of_operator(&world, &world.view_of(&call.caller), key.as_str(), called_tool(&call))
-        {
-            call.surface = Surface::Upstream(name);
-        }
         let tool = called(&world, &call);
         note_server(&call, &world, tool.as_ref());
         self.step_up(decide(call, world, tool, self)?)
     }
 
-    /// Whether a call is about an employee's own servers, and not about everybody's.
+    /// Whether a call on the aggregate is about an employee's own servers, and not about everybody's.
     fn is_about(&self, call: &Call, own: &World) -> bool {
         match (&call.surface, &call.request) {
-            (Surface::Upstream(key), _) => own.catalog.knows(key),
             (Surface::Aggregate, Request::CallTool(asked)) => {
                 own.catalog.resolve(&call.surface, &asked.name).is_some()
             }

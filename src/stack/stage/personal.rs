@@ -8,7 +8,7 @@ use std::{pin::Pin, sync::Arc};
 use tokio::sync::watch;
 use url::Url;
 
-use super::World;
+use super::{Upstream, World};
 use crate::{
     error::Error,
     model::{
@@ -91,6 +91,41 @@ pub fn is_of_both(call: &Call) -> bool {
                 | Request::Discover
                 | Request::Listen(_)
         )
+}
+
+/// Which server of a key is somebody's.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Keyed {
+    /// The one that he has beside everybody's.
+    Own,
+    Operators(UpstreamName),
+}
+
+/// The server of a key that a call of a tool goes to: what the caller registered himself, else an
+/// operator's upstream that he may use, and only then what somebody else shares with him. A
+/// colleague's headers and classes never take the place of the operator's.
+pub fn server_of(
+    base: &World,
+    view: impl FnOnce() -> Option<Arc<View>>,
+    own: Option<&World>,
+    caller: &Caller,
+    key: &str,
+    tool: Option<&str>,
+) -> Option<Keyed> {
+    let own = own.and_then(|own| own.upstreams.iter().find(|one| *one.server_key == *key));
+    if own.is_some_and(|own| !own.is_lent_to(caller)) {
+        return Some(Keyed::Own);
+    }
+    let operators = view().and_then(|view| of_operator(base, &view, key, tool));
+    operators.map(Keyed::Operators).or(own.map(|_| Keyed::Own))
+}
+
+impl Upstream {
+    /// Whether somebody else brought it than the caller's employee.
+    pub fn is_lent_to(&self, caller: &Caller) -> bool {
+        let owner = self.brought_by.as_ref();
+        owner.is_some_and(|owner| caller.principal.employee.as_ref() != Some(owner))
+    }
 }
 
 /// Whether an operator's upstream has this key at another address. No server of an employee's has

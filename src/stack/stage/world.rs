@@ -5,6 +5,7 @@
 //! where a call waited in between, and then they are worked out again.
 
 use std::{
+    collections::HashMap,
     sync::{
         Arc, OnceLock, Weak,
         atomic::{AtomicU64, Ordering},
@@ -47,6 +48,8 @@ pub struct World {
     pub quotas: Arc<Quotas>,
     /// What the quotas have to do with the catalog.
     pub board: Board,
+    /// Under which names limits and quotas count what is in the catalog.
+    pub counted: Counted,
     /// The number of the policies: each that was applied in this process has one of its own.
     policies: u64,
     /// Listings that were rendered of it.
@@ -71,6 +74,15 @@ type Listed = (Weak<View>, Option<Weak<View>>, Page);
 
 /// A view, and what is left of it.
 type Narrowed = (Weak<View>, Arc<View>);
+
+/// Other names under which limits and quotas know what is in a catalog: an employee's own server
+/// that has the key of an operator's upstream counts as that. Empty where there is none.
+#[derive(Debug, Clone, Default)]
+pub struct Counted {
+    upstreams: HashMap<UpstreamName, Arc<str>>,
+    /// By index: the upstream, and `upstream/name`.
+    tools: HashMap<usize, (Arc<str>, Box<str>)>,
+}
 
 /// Which page of which list.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -117,6 +129,40 @@ const NARROWED: u64 = 1_024;
 /// What nobody asked for in this time is not kept: of a world that is gone, nobody asks.
 const IDLE: Duration = Duration::from_secs(10 * 60);
 
+// === impl Counted ===
+
+impl Counted {
+    /// `operators` has the operator's upstream of a key.
+    pub fn new(catalog: &Catalog, operators: impl Fn(&UpstreamName) -> Option<Arc<str>>) -> Self {
+        let mut counted = Self::default();
+        let tools = catalog.tools().iter().map(|tool| &tool.upstream);
+        for upstream in tools.chain(catalog.items().iter().map(|item| &item.upstream)) {
+            if let Some(name) = operators(upstream) {
+                counted.upstreams.insert(upstream.clone(), name);
+            }
+        }
+        for tool in catalog.tools() {
+            if let Some(name) = counted.upstreams.get(&tool.upstream) {
+                let full = format!("{name}/{}", tool.name());
+                counted.tools.insert(tool.index, (name.clone(), full.into()));
+            }
+        }
+        counted
+    }
+
+    /// The upstream of a tool, and `upstream/name`.
+    pub fn tool<'a>(&'a self, tool: &'a Tool) -> (&'a str, &'a str) {
+        match self.tools.get(&tool.index) {
+            Some((upstream, name)) => (&**upstream, &**name),
+            None => (tool.upstream.as_str(), &*tool.qualified),
+        }
+    }
+
+    pub fn upstream<'a>(&'a self, name: &'a UpstreamName) -> &'a str {
+        self.upstreams.get(name).map_or(name.as_str(), |name| &**name)
+    }
+}
+
 impl World {
     /// A world of these servers, in the order in which the catalog counts them.
     pub fn new(catalog: Arc<Catalog>, upstreams: Upstreams, rules: Arc<policy::Set>) -> Self {
@@ -129,6 +175,7 @@ impl World {
             limiter,
             quotas: Arc::default(),
             board: Board::default(),
+            counted: Counted::default(),
             policies: 0,
             rendered: Arc::default(),
         }
@@ -150,6 +197,12 @@ impl World {
     #[must_use]
     pub fn with_quotas(self, quotas: Arc<Quotas>, board: Board) -> Self {
         Self { quotas, board, ..self }
+    }
+
+    /// Also with other names under which limits count what is in the catalog.
+    #[must_use]
+    pub fn counted_as(self, counted: Counted) -> Self {
+        Self { counted, ..self }
     }
 
     pub fn policies(&self) -> u64 {

@@ -40,7 +40,8 @@ SELECT c.tenant, c.owner, c.server_key, s.team, c.change FROM server_change AS c
 LEFT JOIN server AS s ON s.tenant = c.tenant AND s.owner = c.owner AND s.server_key = c.server_key
 WHERE c.change > $1 ORDER BY c.change LIMIT $2";
 
-const OTHER_ADDRESS: &str = "SELECT 1 FROM server WHERE server_key = $1 AND url <> $2 LIMIT 1";
+const OTHER_ADDRESS: &str =
+    "SELECT 1 FROM server WHERE server_key = $1 AND url <> $2 AND tenant = $3 LIMIT 1";
 
 const REVISION: &str = "
 SELECT revision, created_ms FROM server WHERE tenant = $1 AND owner = $2 AND server_key = $3";
@@ -231,7 +232,8 @@ macro_rules! statements {
             ) -> Result<Result<Registration, NotPut>, sqlx::Error> {
                 let other = sqlx::query::<$database>(OTHER_ADDRESS)
                     .bind(&*new.server_key)
-                    .bind(new.url.as_str());
+                    .bind(new.url.as_str())
+                    .bind(new.tenant.as_str());
                 if self.fetch_optional(other).await?.is_some() {
                     return Ok(Err(NotPut::Collision));
                 }

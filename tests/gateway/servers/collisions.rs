@@ -8,7 +8,7 @@ use super::{DIRECTORY, POLICY, ask, call, gateway_with, json_of, server};
 use crate::support::{Gateway, Speaks, Upstream};
 
 /// Two addresses at one server that have the same key: eight digits are few enough to meet.
-fn pair(server: &Upstream) -> (String, String) {
+pub(super) fn pair(server: &Upstream) -> (String, String) {
     let base = server.url();
     let mut known = HashMap::new();
     for number in 0.. {

@@ -28,6 +28,8 @@ pub(super) struct Away {
     pub employee: String,
     pub server_key: String,
     pub name: String,
+    /// Its address: what is granted goes nowhere else.
+    pub server: String,
     pub owner: Option<String>,
     pub verifier: String,
     pub issuer: String,
@@ -63,7 +65,7 @@ impl Pages {
         };
         let found = discover(&self.shared.fetch, &server, named, Some(&challenge)).await?;
         let Invitation { tenant, owner, server_key, .. } = invitation;
-        let terms = self.terms(tenant, owner.as_deref(), server_key).await?;
+        let terms = self.terms(tenant, owner.as_deref(), server_key, &server).await?;
         let endpoint = found.server.authorization_endpoint().map_err(distrusted)?;
         let mut url = Url::parse(endpoint).map_err(|_| fault("no address"))?;
         let Known { client, redirect } = self.shared.clients.client(&found.server, &terms).await?;
@@ -79,6 +81,7 @@ impl Pages {
             employee: invitation.employee.clone(),
             server_key: invitation.server_key.clone(),
             name: invitation.name.clone(),
+            server: invitation.server.clone(),
             owner: invitation.owner.clone(),
             verifier: verifier.clone(),
             issuer: found.server.issuer.clone(),

@@ -10,7 +10,7 @@ use url::Url;
 use super::{
     super::{
         clients::Known,
-        consent::{granted, whose},
+        consent::{at, granted, whose},
         discover::metadata,
         exchange::{Endpoint, exchange},
         fetch::Named,
@@ -102,8 +102,9 @@ impl Pages {
         let gone = |what: &str| TokenFault::Refused(what.to_owned());
         let fetch = &self.shared.fetch;
         let document = metadata(fetch, &away.issuer, Named::Elsewhere).await?;
-        let Away { tenant, owner, server_key, .. } = away;
-        let terms = self.terms(tenant, owner.as_deref(), server_key).await?;
+        let Away { tenant, owner, server_key, server, .. } = away;
+        let server = Url::parse(server).map_err(|_| gone("the server has no address"))?;
+        let terms = self.terms(tenant, owner.as_deref(), server_key, &server).await?;
         let known = self.shared.clients.known(&document, &terms).await?;
         let same =
             |known: &Known| known.client.id == away.client && known.redirect == away.redirect;
@@ -124,7 +125,7 @@ impl Pages {
         let grant = granted(given, None, &endpoint, &client.id, &away.scope, now_ms);
         let whose = whose(&away.tenant, &away.employee, &away.server_key);
         let whose = whose.ok_or_else(|| gone("there is no such employee"))?;
-        self.shared.vault.put(whose.clone(), Credential::OAuth(grant)).await?;
+        self.shared.vault.put_for(whose.clone(), at(&server, Credential::OAuth(grant))).await?;
         if let Some(on_grant) = self.on_grant.get() {
             let owner = away.owner.as_deref().and_then(EmployeeId::parse);
             on_grant(Granted { whose, owner, told: away.told.clone() });
