@@ -24,7 +24,7 @@ use crate::{
         Credential, Owner, Vault, Whose,
         oauth::{
             Asked, Asking, Challenge, Grant, INVITED_MS, OwnSettings, Refused, Token, TokenAnswer,
-            TokenFault, TokenSource, union,
+            TokenFault, TokenSource, TokensOf, union,
         },
         store::Held,
     },
@@ -56,6 +56,8 @@ pub(super) struct Consent {
     pub name: String,
     pub server_key: Arc<str>,
     pub server: Url,
+    /// How the server itself is asked.
+    pub fetch: Fetch,
     pub named: Named,
     pub settings: Said,
 }
@@ -311,7 +313,7 @@ impl TokenSource for Source {
         Box::pin(async move { consent.token(asked).await })
     }
 
-    fn is_employees(&self) -> bool {
-        true
+    fn of(&self) -> TokensOf {
+        TokensOf::Granted
     }
 }

@@ -195,8 +195,10 @@ impl Pages {
             scope: invitation.scope.clone(),
             error: None,
         };
-        let found = discover(&self.shared.fetch, &server, named, Some(&challenge)).await?;
         let Invitation { tenant, owner, server_key, .. } = invitation;
+        let known = self.consents.get(&**server_key).filter(|_| invitation.written);
+        let fetch = known.map_or_else(|| self.shared.fetch.clone(), |known| known.fetch.clone());
+        let found = discover(&fetch, &server, named, Some(&challenge)).await?;
         let settings = self.settings(tenant, owner.as_deref(), server_key).await?;
         let endpoint = found.server.authorization_endpoint();
         let endpoint = endpoint.map_err(super::discover::distrusted)?;

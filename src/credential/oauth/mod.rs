@@ -4,8 +4,9 @@
 //!
 //! `challenge.rs` reads what a server wants, `metadata.rs` documents about servers (RFC 9728, RFC
 //! 8414), `request.rs` writes requests for tokens and reads their answers (RFC 6749), `client.rs`
-//! says how the gateway proves to be the client it names, `signer.rs` signs (with `identity.rs`'s keys), `grant.rs` is what an
-//! employee has granted, and its sealed form, `settings.rs` what he says about a server that he brings.
+//! says how the gateway proves to be the client it names, `signer.rs` signs (with `identity.rs`'s keys), `statement.rs` is what
+//! it says of whoever calls, `grant.rs` what an employee has granted, and its sealed form, `settings.rs` what he says about a
+//! server that he brings.
 
 mod challenge;
 mod client;
@@ -16,6 +17,7 @@ mod request;
 mod settings;
 mod signer;
 mod source;
+mod statement;
 
 #[cfg(test)]
 mod tests;
@@ -26,8 +28,9 @@ pub use self::{
     grant::Grant,
     identity::Identity,
     metadata::{AuthorizationServer, MetadataFault, ProtectedResource, secure, well_known},
-    request::{AnswerFault, TokenAnswer, TokenRequest, scopes_of, union},
+    request::{AnswerFault, TokenAnswer, TokenRequest, TokenType, scopes_of, union},
     settings::OwnSettings,
     signer::{Signer, SignerFault},
-    source::{Asked, Asking, INVITED_MS, Refused, Token, TokenFault, TokenSource},
+    source::{Asked, Asking, INVITED_MS, Refused, Token, TokenFault, TokenSource, TokensOf},
+    statement::{NamedAs, Party, Statement},
 };
