@@ -164,6 +164,7 @@ fn upstreams(clock: &UpstreamName) -> Outcome<Upstreams> {
     let upstream = Upstream {
         serial: Serial::next(),
         name: clock.clone(),
+        address: None,
         server_key: clock.shared(),
         dialect: DialectKind::McpLite,
         pinned: None,

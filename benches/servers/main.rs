@@ -7,6 +7,11 @@
 //! that the store's own code has written, and a directory of all who have one. The gateway with
 //! that file and one with an empty one, which lets nobody have a server, are called in turns, over
 //! one connection: trust the ratios.
+//!
+//! What an employee with one server takes, of 300 who each listed `/mcp` once (resident memory, a
+//! build that is not optimised, x86-64, two cores, 2026-12-01): 127 KiB while each had a cache for
+//! lists and compiled schemas of his own, 48 KiB since; some 10 KiB of that is the rendered list,
+//! of which all together keep 64 MiB at most.
 
 #[path = "../end_to_end/load.rs"]
 mod load;

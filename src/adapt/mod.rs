@@ -51,6 +51,9 @@ pub struct Note {
     pub text: String,
 }
 
+/// Notes on one tool: more nobody reads, and each has a place in a schema of any length.
+const MAX_NOTES: usize = 100;
+
 /// A tool as it is published: what of it any runtime has a place for.
 #[derive(Debug, Clone, Copy)]
 struct Tool<'a> {
@@ -162,6 +165,22 @@ impl Format {
             Format::Mcp | Format::OpenAi => openai::result(call, &told),
             Format::Anthropic => anthropic::result(call, &told),
             Format::Gemini => gemini::result(call, &told),
+        }
+    }
+}
+
+// === impl Note ===
+
+impl Note {
+    /// Takes a note, as long as there are few.
+    fn take(notes: &mut Vec<Note>, pointer: &str, text: impl Into<String>) {
+        match notes.len() {
+            ..MAX_NOTES => notes.push(Note { pointer: pointer.to_owned(), text: text.into() }),
+            MAX_NOTES => {
+                let text = "more of the schema is lost than is noted".to_owned();
+                notes.push(Note { pointer: String::new(), text });
+            }
+            _ => {}
         }
     }
 }

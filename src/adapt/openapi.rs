@@ -20,6 +20,9 @@ use super::{
 
 /// The most parts of a schema that are rewritten: what is referred to is written out each time.
 const MAX_PARTS: usize = 2_048;
+/// The most that they may hold, in bytes or what takes as long: what is referred to counts each
+/// time.
+const MAX_SIZE: usize = 2 << 20;
 /// How deep they may nest.
 const MAX_DEPTH: usize = 32;
 /// How deep arrays of anything nest.
@@ -30,7 +33,8 @@ pub(super) fn arguments(schema: Option<&Value>, notes: &mut Vec<Note>) -> Option
     let schema = schema.filter(|schema| schema.is_object())?;
     let source = Source::of(schema);
     let top = top::object(&source, schema, notes);
-    let mut openapi = OpenApi { source, notes, left: MAX_PARTS, open: Vec::new() };
+    let (left, room) = (MAX_PARTS, MAX_SIZE);
+    let mut openapi = OpenApi { source, notes, left, room, open: Vec::new() };
     let out = openapi.schema(&[&top], Types::ALL, "", 0);
     out.get("properties").is_some().then_some(out)
 }
@@ -39,6 +43,8 @@ struct OpenApi<'v, 'n> {
     source: Source<'v>,
     notes: &'n mut Vec<Note>,
     left: usize,
+    /// What they may still hold.
+    room: usize,
     /// Pointers of what is being written out.
     open: Vec<String>,
 }
@@ -47,12 +53,12 @@ struct OpenApi<'v, 'n> {
 
 impl<'v> OpenApi<'v, '_> {
     fn note(&mut self, at: &str, text: impl Into<String>) {
-        self.notes.push(Note { pointer: at.to_owned(), text: text.into() });
+        Note::take(self.notes, at, text);
     }
 
     /// All of these schemas together, as far as they allow these types.
     fn schema(&mut self, all: &[&'v Value], types: Types, at: &str, depth: usize) -> Value {
-        if self.left == 0 || depth > MAX_DEPTH {
+        if self.left == 0 || self.room == 0 || depth > MAX_DEPTH {
             self.note(at, "the schema is too large: what stands here is not told");
             return anything(0);
         }
@@ -89,6 +95,13 @@ impl<'v> OpenApi<'v, '_> {
         };
         if depth > MAX_DEPTH || !at.is_empty() && has_address(schema) {
             self.note(at, "a schema with an address of its own, or too deep, is not told");
+            return;
+        }
+        // What is open is gone through for each reference.
+        let size = own.iter().map(|(name, value)| name.len() + size(value)).sum::<usize>();
+        self.room = self.room.saturating_sub(size + 16 * self.open.len());
+        if self.room == 0 {
+            self.note(at, "the schema is too large: what stands here is not told");
             return;
         }
         let reference = own.get("$ref").and_then(Value::as_str);
@@ -293,6 +306,17 @@ impl<'v> OpenApi<'v, '_> {
 }
 
 // === Small parts ===
+
+/// What of a keyword is written out for each schema that has it.
+fn size(value: &Value) -> usize {
+    const EACH: usize = 16;
+    match value {
+        Value::String(text) => EACH + text.len(),
+        Value::Array(all) => all.iter().map(|one| EACH + one.as_str().map_or(0, str::len)).sum(),
+        Value::Object(all) => all.keys().map(|name| EACH + name.len()).sum(),
+        _ => EACH,
+    }
+}
 
 /// Puts texts about a place where the runtime reads them: it takes nothing beside a choice.
 fn describe(told: &mut Value, said: &Said<'_>) {

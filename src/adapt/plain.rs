@@ -59,7 +59,7 @@ struct Plain<'s, 'n> {
 
 impl Plain<'_, '_> {
     fn note(&mut self, at: &str, text: impl Into<String>) {
-        self.notes.push(Note { pointer: at.to_owned(), text: text.into() });
+        Note::take(self.notes, at, text);
     }
 
     fn schema(&mut self, schema: &Value, at: &str, depth: usize) -> Value {

@@ -2,6 +2,8 @@
 
 use serde_json::Value;
 
+use crate::json::fragment;
+
 /// Keywords that say nothing of arguments, so that nobody misses them.
 pub(super) const SILENT: [&str; 12] = [
     "$schema",
@@ -39,7 +41,7 @@ impl<'s> Source<'s> {
     /// What a reference points to within the schema, with its plain pointer. References by anchor
     /// and to other documents have none, nor has what lies in a schema with an address of its own.
     pub fn target(&self, reference: &str) -> Option<(String, &'s Value)> {
-        let pointer = decoded(reference.strip_prefix('#')?)?;
+        let pointer = fragment(reference.strip_prefix('#')?)?;
         let mut at = self.root;
         for token in pointer.split('/').skip(1) {
             at = match at {
@@ -67,20 +69,4 @@ pub(super) fn has_address(schema: &Value) -> bool {
 /// One step of a pointer.
 pub(super) fn step(pointer: &str, token: &str) -> String {
     format!("{pointer}/{}", token.replace('~', "~0").replace('/', "~1"))
-}
-
-/// A fragment without its percent encoding.
-fn decoded(fragment: &str) -> Option<String> {
-    let mut out = Vec::with_capacity(fragment.len());
-    let mut bytes = fragment.bytes();
-    while let Some(byte) = bytes.next() {
-        if byte == b'%' {
-            let mut digit = || char::from(bytes.next()?).to_digit(16);
-            let (high, low) = (digit()?, digit()?);
-            out.push(u8::try_from(high * 16 + low).ok()?);
-        } else {
-            out.push(byte);
-        }
-    }
-    String::from_utf8(out).ok()
 }

@@ -1,5 +1,6 @@
 //! Names, calls and results.
 
+mod bounds;
 mod older;
 mod schemas;
 

@@ -14,6 +14,10 @@ use super::{Note, source::Source};
 /// How deep references, conjunctions and choices are followed.
 const DEPTH: usize = 16;
 
+/// Parts that are followed, and arguments that they speak of, all together: a few references can
+/// unfold to more than could ever be gone through.
+const MAX_MEMBERS: usize = 8_192;
+
 /// Members of an object that hold a choice, or of one that says what an object's members are.
 const GATHERED: [&str; 9] =
     ["$ref", "allOf", "anyOf", "oneOf", "properties", "required", "type", "enum", "const"];
@@ -51,10 +55,15 @@ pub(super) fn object(source: &Source<'_>, schema: &Value, notes: &mut Vec<Note>)
         ("const", "`const` at the top is left out"),
     ] {
         if has(name) {
-            notes.push(Note { pointer: format!("/{name}"), text: text.to_owned() });
+            Note::take(notes, &format!("/{name}"), text);
         }
     }
-    let Members { properties, required, .. } = members(source, schema, DEPTH);
+    let mut left = MAX_MEMBERS;
+    let Members { properties, required, .. } = members(source, schema, DEPTH, &mut left);
+    if left == 0 {
+        let text = "the schema is too large: what its further parts say of arguments is not told";
+        Note::take(notes, "", text);
+    }
     out.insert("properties".to_owned(), Value::Object(properties));
     if !required.is_empty() {
         out.insert("required".to_owned(), required.into_iter().collect());
@@ -62,11 +71,18 @@ pub(super) fn object(source: &Source<'_>, schema: &Value, notes: &mut Vec<Note>)
     Value::Object(out)
 }
 
-fn members(source: &Source<'_>, schema: &Value, depth: usize) -> Members {
+fn members(source: &Source<'_>, schema: &Value, depth: usize, left: &mut usize) -> Members {
     let (Some(own), true) = (schema.as_object(), depth > 0) else { return Members::default() };
+    let spoken = own.get("properties").and_then(Value::as_object).map_or(0, Map::len);
+    let spoken = spoken + own.get("required").and_then(Value::as_array).map_or(0, Vec::len);
+    *left = left.saturating_sub(1 + spoken);
+    if *left == 0 {
+        // It allows anything, and so does whatever it is a choice of.
+        return Members::default();
+    }
     let target = own.get("$ref").and_then(Value::as_str).map(|reference| {
         let target = source.target(reference);
-        target.map_or_else(Members::default, |(_, target)| members(source, target, depth - 1))
+        target.map_or_else(Members::default, |(_, target)| members(source, target, depth - 1, left))
     });
     let mut all = match target {
         Some(target) if source.lone_refs => return target,
@@ -75,12 +91,22 @@ fn members(source: &Source<'_>, schema: &Value, depth: usize) -> Members {
     };
     let parts = |name: &str| own.get(name).and_then(Value::as_array);
     for part in parts("allOf").into_iter().flatten() {
-        all = both(all, members(source, part, depth - 1));
+        if *left == 0 {
+            break;
+        }
+        all = both(all, members(source, part, depth - 1, left));
     }
     for name in ["anyOf", "oneOf"] {
         if let Some(choices) = parts(name) {
-            let choices = choices.iter().map(|one| members(source, one, depth - 1)).collect();
-            all = both(all, any(choices));
+            // Of what is not followed any more one stands for all.
+            let mut told = Vec::new();
+            for choice in choices {
+                told.push(members(source, choice, depth - 1, left));
+                if *left == 0 {
+                    break;
+                }
+            }
+            all = both(all, any(told));
         }
     }
     all

@@ -4,36 +4,51 @@
 //! changes something is recorded under the token's name. The routes are a table, which the
 //! document about them is made of too.
 
+mod approvals;
 mod config;
 mod connections;
 mod control;
+mod credentials;
 mod explain;
+mod failure;
+mod keys;
 mod openapi;
 mod pins;
 mod policy;
+mod route;
 mod secrets;
 mod servers;
+#[cfg(test)]
+mod tests;
 mod tokens;
 mod tools;
 
-use std::{borrow::Cow, net::IpAddr, sync::Arc, time::Duration};
+use std::{net::IpAddr, sync::Arc, time::Duration};
 
 use futures_util::future::BoxFuture;
-use http::{HeaderValue, Method, Request, Response, StatusCode, header};
+use http::{Request, Response, StatusCode, header};
 use http_body_util::Full;
 use hyper::body::Bytes;
 use secrecy::SecretString;
-use serde_json::{Value, json};
+use serde_json::Value;
 
-use self::tokens::{Need, Refused, Tokens};
 pub use self::tokens::{Role, Token};
+use self::{
+    failure::Failure,
+    route::{Asked, Parameter, Route, find},
+    tokens::{Refused, Tokens},
+};
 use crate::{
+    approval::{self, Approval, ApprovalId, DecideFault},
     audit::{AdminAction, Audit},
     body,
     clock::Clock,
-    credential::VaultFault,
-    error::{Code, Next},
-    model::caller::{EmployeeId, TenantId},
+    credential::{Surveyed, VaultFault, Whose, store::Pick},
+    error::Code,
+    model::{
+        caller::{EmployeeId, TenantId},
+        server::Risk,
+    },
     policy::Question,
     registry::{PinFault, PinPair, PinWish, store::Scope},
 };
@@ -44,6 +59,11 @@ pub(super) const PREFIX: &str = "/admin/api";
 /// The largest body of a request: a log filter is the longest that is sent.
 const MAX_BODY: usize = 16 * 1024;
 const BODY_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long whoever meets an audit log that fails is asked to wait.
+const AUDIT_PAUSE: Duration = Duration::from_secs(5);
+
+/// Whether a request for approval is wanted, at a time in milliseconds.
+pub type Wanted = Box<dyn Fn(&Approval, u64) -> bool + Send + Sync>;
 
 /// What the API asks of the gateway, which is put together elsewhere.
 pub trait Gateway: Send + Sync + 'static {
@@ -64,13 +84,13 @@ pub trait Gateway: Send + Sync + 'static {
     fn tool(&self, name: &str) -> Vec<Value>;
     /// How every tool's definition stands.
     fn pins(&self) -> Value;
-    /// Every definition of a tool that is kept, and its approvals.
     /// The same, of the servers that an employee registered.
     fn pins_of(
         &self,
         tenant: TenantId,
         owner: EmployeeId,
     ) -> BoxFuture<'static, Result<Value, PinFault>>;
+    /// Every definition of a tool that is kept, and its approvals.
     fn pin_history(
         &self,
         scope: Scope,
@@ -90,6 +110,41 @@ pub trait Gateway: Send + Sync + 'static {
     ) -> BoxFuture<'static, Result<(), VaultFault>>;
     /// Whether there was one.
     fn delete_secret(&self, name: &str) -> BoxFuture<'static, Result<bool, VaultFault>>;
+    /// What is known of credentials, whoever has them.
+    fn credentials(&self, pick: Pick) -> BoxFuture<'static, Result<Vec<Surveyed>, VaultFault>>;
+    /// Forgets a credential, durably. Whether there was one.
+    fn revoke(&self, whose: Whose) -> BoxFuture<'static, Result<bool, VaultFault>>;
+    /// Forgets all that an employee has; the servers that it was for.
+    fn revoke_all(
+        &self,
+        tenant: TenantId,
+        employee: EmployeeId,
+    ) -> BoxFuture<'static, Result<Vec<Arc<str>>, VaultFault>>;
+    /// For how long another replica may still use what was forgotten here.
+    fn revocation_lag(&self) -> Duration;
+    /// At most so many requests for approval that are wanted, and how to ask for older ones.
+    fn approvals(
+        &self,
+        pick: approval::store::Pick,
+        most: usize,
+        wanted: Wanted,
+    ) -> BoxFuture<'static, Result<Value, approval::store::StoreFault>>;
+    fn approval(
+        &self,
+        id: ApprovalId,
+    ) -> BoxFuture<'static, Result<Option<Value>, approval::store::StoreFault>>;
+    /// Says no to a request, in the name of a token.
+    fn refuse_approval(
+        &self,
+        id: ApprovalId,
+        by: &str,
+        comment: Option<String>,
+    ) -> BoxFuture<'static, Result<Value, DecideFault>>;
+    /// How the keyring stands, here and in the file; the error says why that is not known.
+    fn keys(&self) -> BoxFuture<'static, Result<Value, String>>;
+    /// Begins to take what is stored along to the primary key, unless that is under way; the error
+    /// says why it cannot.
+    fn rewrap(&self) -> Result<Value, &'static str>;
     /// Loads anew what can be, and says what became of it; an error says why nothing did.
     fn reload(&self) -> BoxFuture<'static, Result<Value, &'static str>>;
     /// Begins the end, as a signal would. False: it has begun already.
@@ -108,52 +163,8 @@ pub struct Api {
     clock: Clock,
 }
 
-/// One thing that can be asked.
-struct Route {
-    method: Method,
-    /// With `{name}` for a part that is given.
-    path: &'static str,
-    summary: &'static str,
-    need: Need,
-    /// What is recorded of it; nothing for what only looks.
-    action: Option<&'static str>,
-    query: &'static [Parameter],
-    /// The JSON Schema of the body, where there is one.
-    body: Option<&'static str>,
-    run: for<'a> fn(&'a Api, Asked<'a>) -> BoxFuture<'a, Result<Value, Failure>>,
-}
-
-/// A parameter of a query.
-#[derive(Clone, Copy)]
-struct Parameter {
-    name: &'static str,
-    what: &'static str,
-    required: bool,
-}
-
-/// What a request says beside its path.
-struct Asked<'a> {
-    query: &'a str,
-    /// What stands for the `{name}` of the path.
-    given: &'a str,
-    body: Bytes,
-    /// The token's name.
-    who: Arc<str>,
-}
-
-/// Why a request is not carried out.
-#[derive(Debug)]
-struct Failure {
-    code: Code,
-    status: StatusCode,
-    message: Cow<'static, str>,
-    retry_after: Option<Duration>,
-    /// The methods that have a meaning.
-    allow: Option<Box<str>>,
-}
-
 /// Every route. Whatever is not here is not served.
-static ROUTES: [Route; 21] = [
+static ROUTES: [Route; 29] = [
     config::SHOW,
     policy::SHOW,
     policy::REVISION,
@@ -170,10 +181,18 @@ static ROUTES: [Route; 21] = [
     pins::HISTORY,
     pins::DIFF,
     pins::APPROVE,
+    pins::ROLLBACK,
     secrets::LIST,
     secrets::PUT,
     secrets::DELETE,
-    pins::ROLLBACK,
+    credentials::LIST,
+    credentials::REVOKE,
+    credentials::REVOKE_ALL,
+    approvals::LIST,
+    approvals::SHOW,
+    approvals::REFUSE,
+    keys::SHOW,
+    keys::REWRAP,
     openapi::SHOW,
 ];
 
@@ -213,12 +232,15 @@ impl Api {
             Err(failure) => return failure.response(),
         };
         let name = token.name.clone();
-        let target = (!given.is_empty()).then_some(given);
+        let target = (!given.is_empty()).then(|| given.join("/"));
         if !token.role.may(route.need) {
             let what = route.action.unwrap_or("look");
-            self.record(Some(&name), what, target, StatusCode::FORBIDDEN, from);
+            self.record(Some(&name), what, target.as_deref(), StatusCode::FORBIDDEN, from);
             let message = format!("the role `{}` may not do this", token.role.as_str());
             return Failure::new(Code::PermissionDenied, message).response();
+        }
+        if let Err(failure) = self.recordable(route) {
+            return failure.response();
         }
         let asked = match body::read_body(body, MAX_BODY, BODY_TIMEOUT).await {
             Ok(body) => Asked {
@@ -232,20 +254,43 @@ impl Api {
             }
         };
         let text = asked.body.clone();
-        let outcome = (route.run)(self, asked).await;
+        let outcome = match asked.unknown(route) {
+            None => (route.run)(self, asked).await,
+            Some(unknown) => {
+                let message = format!("`{unknown}` is no parameter of this");
+                Err(Failure::new(Code::InvalidArgs, message))
+            }
+        };
         if let Some(action) = route.action {
             let status = outcome.as_ref().err().map_or(StatusCode::OK, |failure| failure.status);
             // A body that nobody reads, or that was not understood, may be anything, a secret at
             // a wrong place, too.
             let understood = route.body.is_some() && status != StatusCode::BAD_REQUEST;
-            let body = std::str::from_utf8(&text).ok().filter(|_| understood);
-            let target = target.or(body).filter(|target| !target.is_empty());
-            self.record(Some(&name), action, target, status, from);
+            let body = || std::str::from_utf8(&text).ok().filter(|_| understood);
+            let target = target.as_deref().or_else(body).filter(|target| !target.is_empty());
+            if route.writes() {
+                self.record_durably(&name, action, target, status, from).await;
+            } else {
+                self.record(Some(&name), action, target, status, from);
+            }
         }
         match outcome {
             Ok(value) => super::json(StatusCode::OK, &value),
             Err(failure) => failure.response(),
         }
+    }
+
+    /// What changes rights is not done while nobody could prove who did it. What runs the gateway
+    /// is: a full disk is mended that way.
+    fn recordable(&self, route: &Route) -> Result<(), Failure> {
+        let guarded = route.writes() && route.need.is_guarded();
+        if !guarded || !self.audit.is_strict(Risk::WriteHigh) || self.audit.is_writable() {
+            return Ok(());
+        }
+        Err(Failure {
+            retry_after: Some(AUDIT_PAUSE),
+            ..Failure::new(Code::Internal, "the audit log cannot be written, so nothing was done")
+        })
     }
 
     fn record(
@@ -256,105 +301,36 @@ impl Api {
         status: StatusCode,
         from: IpAddr,
     ) {
-        tracing::info!(
-            admin.token = who.unwrap_or_default(),
-            admin.action = what,
-            status = status.as_u16(),
-            "An operator acts"
-        );
+        noted(who, what, status);
         let status = status.as_u16();
         let action = AdminAction { who, what, target, status, address: from };
         self.audit.action(&action, self.clock.now_ms());
     }
-}
 
-/// The route of a path, and what is given in it.
-fn find<'p>(method: &Method, path: &'p str) -> Result<(&'static Route, &'p str), Failure> {
-    let mut allowed = Vec::new();
-    for route in &ROUTES {
-        let Some(given) = route.matches(path) else { continue };
-        if route.method == *method || (route.method == Method::GET && *method == Method::HEAD) {
-            return Ok((route, given));
-        }
-        allowed.push(route.method.as_str());
-    }
-    if allowed.is_empty() {
-        return Err(Failure::new(Code::NotFound, "there is nothing at this path"));
-    }
-    Err(Failure {
-        status: StatusCode::METHOD_NOT_ALLOWED,
-        allow: Some(allowed.join(", ").into()),
-        ..Failure::new(Code::InvalidArgs, "this method has no meaning here")
-    })
-}
-
-// === impl Route ===
-
-impl Route {
-    /// What stands for the part that is given; nothing for another path.
-    fn matches<'p>(&self, path: &'p str) -> Option<&'p str> {
-        match self.path.split_once('{') {
-            None => (path == self.path).then_some(""),
-            Some((before, _)) => {
-                path.strip_prefix(before).filter(|rest| !rest.is_empty() && !rest.contains('/'))
-            }
+    /// The same, and whoever is told that it was done can rely on its record.
+    async fn record_durably(
+        &self,
+        who: &str,
+        what: &'static str,
+        target: Option<&str>,
+        status: StatusCode,
+        from: IpAddr,
+    ) {
+        noted(Some(who), what, status);
+        let (who, status) = (Some(who), status.as_u16());
+        let action = AdminAction { who, what, target, status, address: from };
+        let durable = self.audit.durable_action(&action, self.clock.now_ms());
+        if let Err(error) = durable.await {
+            tracing::error!(%error, admin.action = what, "What an operator did is not recorded");
         }
     }
 }
 
-// === impl Asked ===
-
-impl Asked<'_> {
-    /// The first value of that name in the query, unescaped.
-    fn parameter(&self, name: &str) -> Option<String> {
-        let mut pairs = url::form_urlencoded::parse(self.query.as_bytes());
-        pairs.find(|(known, _)| known == name).map(|(_, value)| value.into_owned())
-    }
-
-    /// Names that the query has and the route does not know.
-    fn unknown(&self, route: &Route) -> Option<String> {
-        let mut pairs = url::form_urlencoded::parse(self.query.as_bytes());
-        let known = |name: &str| route.query.iter().any(|parameter| parameter.name == name);
-        pairs.find(|(name, _)| !known(name)).map(|(name, _)| name.chars().take(64).collect())
-    }
-}
-
-// === impl Failure ===
-
-impl Failure {
-    fn new(code: Code, message: impl Into<Cow<'static, str>>) -> Self {
-        let status = StatusCode::from_u16(code.rest_status()).unwrap_or(StatusCode::BAD_REQUEST);
-        Self { code, status, message: message.into(), retry_after: None, allow: None }
-    }
-
-    /// The error object that every dialect knows.
-    fn response(&self) -> Response<Full<Bytes>> {
-        let next = match self.code {
-            Code::InvalidArgs => Next::RepairArgs,
-            code => code.next(),
-        };
-        let mut error = json!({
-            "code": self.code.as_str(),
-            "message": self.message,
-            "retryable": self.code.retryable(),
-            "next": next.as_str(),
-        });
-        if let Some(after) = self.retry_after {
-            error["retryAfterMs"] = u64::try_from(after.as_millis()).unwrap_or(u64::MAX).into();
-        }
-        let mut response = super::json(self.status, &json!({ "error": error }));
-        let headers = response.headers_mut();
-        if let Some(after) = self.retry_after {
-            headers.insert(header::RETRY_AFTER, HeaderValue::from(after.as_secs() + 1));
-        }
-        let allow = self.allow.as_deref().and_then(|allow| HeaderValue::from_str(allow).ok());
-        if let Some(allow) = allow {
-            headers.insert(header::ALLOW, allow);
-        }
-        if self.status == StatusCode::UNAUTHORIZED {
-            let challenge = HeaderValue::from_static("Bearer realm=\"hangu-admin\"");
-            headers.insert(header::WWW_AUTHENTICATE, challenge);
-        }
-        response
-    }
+fn noted(who: Option<&str>, what: &'static str, status: StatusCode) {
+    tracing::info!(
+        admin.token = who.unwrap_or_default(),
+        admin.action = what,
+        status = status.as_u16(),
+        "An operator acts"
+    );
 }

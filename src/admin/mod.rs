@@ -159,8 +159,8 @@ async fn connection(
             let path = request.uri().path();
             let under = path.strip_prefix(api::PREFIX);
             Ok::<_, Infallible>(match &state.api {
-                Some(api) if under.is_some_and(|rest| rest.is_empty() || rest.starts_with('/')) => {
-                    api.answer(request, from).await
+                Some(_) if under.is_some_and(|rest| rest.is_empty() || rest.starts_with('/')) => {
+                    whole(state.clone(), request, from).await
                 }
                 _ => answer(request.method(), path, accept_header(&request), &state),
             })
@@ -185,6 +185,27 @@ async fn connection(
             "A connection to the admin listener has failed"
         );
     }
+}
+
+/// Carries a request out to its end, with its record, also where whoever asked does not wait for
+/// the answer.
+async fn whole(
+    state: Arc<AdminState>,
+    request: Request<hyper::body::Incoming>,
+    from: IpAddr,
+) -> Response<Full<Bytes>> {
+    let answer = async move {
+        match &state.api {
+            Some(api) => api.answer(request, from).await,
+            None => json(StatusCode::NOT_FOUND, &Live { status: "not_found" }),
+        }
+    };
+    #[allow(clippy::disallowed_methods, reason = "it ends with the answer, which is bounded")]
+    let answered = tokio::spawn(answer).await;
+    answered.unwrap_or_else(|error| {
+        tracing::error!(%error, "A request of an operator's ended in a panic");
+        json(StatusCode::INTERNAL_SERVER_ERROR, &Live { status: "failed" })
+    })
 }
 
 fn accept_header<B>(request: &Request<B>) -> Option<&str> {

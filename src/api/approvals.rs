@@ -49,9 +49,6 @@ pub(super) enum Target {
     Decide { yes: bool },
 }
 
-const STATES: [State; 5] =
-    [State::Waiting, State::Approved, State::Refused, State::Used, State::Expired];
-
 // === impl ApprovalsApi ===
 
 impl ApprovalsApi {
@@ -161,8 +158,8 @@ fn note(exchange: &Exchange, found: &Approval) {
 }
 
 fn read_state(text: &str) -> Result<State, Error> {
-    STATES.into_iter().find(|state| state.as_str() == text).ok_or_else(|| {
-        let known = STATES.map(State::as_str);
+    State::ALL.into_iter().find(|state| state.as_str() == text).ok_or_else(|| {
+        let known = State::ALL.map(State::as_str);
         wrong(format!("unknown state `{}`: {}", shown(text), choices(&known)))
     })
 }
@@ -204,6 +201,12 @@ fn store_failed(fault: StoreFault) -> Error {
 
 // === What is told ===
 
+/// A request as those see it who look after the gateway: with its tenant, without its arguments.
+pub fn told_whole(approval: &Approval, now_ms: u64) -> serde_json::Value {
+    // Texts and numbers: this cannot fail.
+    serde_json::to_value(Told::whole(approval, now_ms)).unwrap_or_default()
+}
+
 #[derive(Serialize)]
 struct Listed<'a> {
     approvals: Vec<Told<'a>>,
@@ -215,6 +218,9 @@ struct Listed<'a> {
 struct Told<'a> {
     id: String,
     state: &'static str,
+    /// Where it is not plain.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    tenant: Option<&'a str>,
     tool: &'a str,
     risk: &'static str,
     caller: &'a str,
@@ -227,7 +233,9 @@ struct Told<'a> {
     used_at: Option<String>,
     rules: Vec<ToldRule<'a>>,
     decisions: Vec<ToldVote<'a>>,
-    may_decide: bool,
+    /// Whether whoever is told may.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    may_decide: Option<bool>,
     /// With one request alone, for those who may see them.
     #[serde(skip_serializing_if = "Option::is_none")]
     arguments_kept: Option<bool>,
@@ -245,7 +253,7 @@ struct ToldRule<'a> {
 
 #[derive(Serialize)]
 struct ToldVote<'a> {
-    by: &'a str,
+    by: String,
     decision: &'static str,
     rules: Vec<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -255,17 +263,24 @@ struct ToldVote<'a> {
 
 impl<'a> Told<'a> {
     fn of(approval: &'a Approval, person: &Person, now_ms: u64) -> Self {
+        let requester = approval.request.subject.requester.as_ref();
+        let may_decide = approval.state(now_ms) == State::Waiting
+            && requester != Some(&person.employee)
+            && !approval.has_said(&person.employee)
+            && !approval.rules_for(&person.roles).is_empty();
+        Self { tenant: None, may_decide: Some(may_decide), ..Self::whole(approval, now_ms) }
+    }
+
+    /// As those see it who look after the gateway.
+    fn whole(approval: &'a Approval, now_ms: u64) -> Self {
         let request = &approval.request;
         let subject = &request.subject;
         let state = approval.state(now_ms);
         let requester = subject.requester.as_ref();
-        let may_decide = state == State::Waiting
-            && requester != Some(&person.employee)
-            && approval.votes.iter().all(|vote| vote.by != person.employee)
-            && !approval.rules_for(&person.roles).is_empty();
         Self {
             id: approval.id.to_string(),
             state: state.as_str(),
+            tenant: Some(subject.tenant.as_str()),
             tool: &subject.tool,
             risk: request.risk.as_str(),
             caller: subject.caller.as_str(),
@@ -286,7 +301,7 @@ impl<'a> Told<'a> {
                 })
                 .collect(),
             decisions: approval.votes.iter().map(ToldVote::of).collect(),
-            may_decide,
+            may_decide: None,
             arguments_kept: None,
             arguments: None,
         }
@@ -296,7 +311,7 @@ impl<'a> Told<'a> {
 impl<'a> ToldVote<'a> {
     fn of(vote: &'a Vote) -> Self {
         Self {
-            by: vote.by.as_str(),
+            by: vote.by.to_string(),
             decision: if vote.yes { "approve" } else { "refuse" },
             rules: vote.rules.iter().map(|rule| &**rule).collect(),
             comment: vote.comment.as_deref(),

@@ -11,7 +11,7 @@ use http::HeaderName;
 use tokio::time::Instant;
 use tower::ServiceExt;
 
-use super::input::shown;
+use super::{input::shown, tools::Adapted};
 use crate::{
     adapt::{is_rewritten, runtime_name},
     body::Body,
@@ -44,6 +44,8 @@ pub struct ToolCalls {
     pub personal: Option<Arc<dyn Personal>>,
     pub clock: Clock,
     pub telemetry: Arc<Telemetry>,
+    /// Lists in the forms of runtimes.
+    pub adapted: Adapted,
 }
 
 /// Whose tool is to be called.
@@ -207,9 +209,14 @@ impl ToolCalls {
 
     /// The name on `/mcp` of a tool that a runtime calls. Only what the caller sees is found
     /// under another name: of what is hidden he is told nothing.
-    pub fn named(&self, caller: &Caller, name: &str) -> Box<str> {
-        let found = || {
-            let world = self.worlds.current();
+    ///
+    /// # Errors
+    /// What the caller has of his own cannot be looked up.
+    pub async fn named(&self, caller: &Caller, name: &str) -> Result<Box<str>, Error> {
+        if !is_rewritten(name) {
+            return Ok(name.into());
+        }
+        let found = |world: &World| {
             let view = world.view_by_now(caller)?;
             let mut seen = world
                 .catalog
@@ -217,7 +224,12 @@ impl ToolCalls {
                 .filter(|tool| view.visible().contains(tool.index));
             seen.find(|tool| runtime_name(&tool.alias) == name).map(|tool| (&*tool.alias).into())
         };
-        is_rewritten(name).then(found).flatten().unwrap_or_else(|| name.into())
+        let world = self.worlds.current();
+        let found_there = match found(&world) {
+            Some(found) => Some(found),
+            None => self.own_world(&world, caller).await?.and_then(|own| found(&own)),
+        };
+        Ok(found_there.unwrap_or_else(|| name.into()))
     }
 
     /// The path on which the caller would find the tool.

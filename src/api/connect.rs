@@ -12,7 +12,8 @@ use crate::{
     model::caller::Caller,
 };
 
-/// Where the caller's employee connects to the operator's server of this name or key, if he can.
+/// Where the caller's employee connects to the operator's server of this key, if he can. Whether he
+/// sees the server is asked before.
 pub type Invite = Arc<dyn Fn(&str, &Caller) -> Option<String> + Send + Sync>;
 
 /// Tells an employee where to connect.

@@ -110,7 +110,7 @@ async fn runtime(
         .map_err(|fault| wrong(fault.message.into_owned()).with_pointer(fault.pointer))?;
     let invocation = Invocation {
         server: Server::Any,
-        tool: tools.named(&request.caller, &call.name),
+        tool: tools.named(&request.caller, &call.name).await?,
         arguments: call.arguments.clone(),
         idempotency_key: None,
         key_header: key_header(request)?,

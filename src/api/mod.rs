@@ -20,10 +20,11 @@ use std::{sync::Arc, time::Duration};
 use http::{HeaderValue, Method, Response, header};
 
 pub use self::{
-    approvals::{ApprovalsApi, OpenArguments},
+    approvals::{ApprovalsApi, OpenArguments, told_whole},
     calls::ToolCalls,
     servers::{Reach, SelfServiceOf, ServerParts, ServersApi},
     steps::StepsApi,
+    tools::Adapted,
 };
 use crate::{
     audit::Audit,
@@ -209,7 +210,8 @@ impl Resources {
             Target::Connect => {
                 // Only for a person who is known by now.
                 let person = self.person(&request.caller, "a person grants what is his")?;
-                let url = match (self.invite)(place.id, &request.caller) {
+                let seen = self.servers.granted_for(place.id, &person, request);
+                let url = match seen.and_then(|key| (self.invite)(&key, &request.caller)) {
                     Some(url) => Some(url),
                     None => self.servers.connect(place.id, person, request).await?,
                 };
@@ -296,7 +298,7 @@ fn not_allowed(methods: &[Method]) -> Error {
 }
 
 /// Whether what is done now can be recorded, where it must be.
-fn recordable(audit: &Audit, risk: Risk) -> Result<(), Error> {
+pub fn recordable(audit: &Audit, risk: Risk) -> Result<(), Error> {
     if !audit.is_strict(risk) || audit.is_writable() {
         return Ok(());
     }

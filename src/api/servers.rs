@@ -42,9 +42,10 @@ use crate::{
     registry::{
         Tool,
         server::{Archive, AuthKind, Kept, Registration, ServerStore},
+        store::{Bounds, PinStore},
     },
     stack::{
-        stage::{BoxFuture, Own, Personal, Worlds},
+        stage::{BoxFuture, Own, Personal, UpstreamAuth, Worlds},
         v1::ApiRequest,
     },
 };
@@ -57,6 +58,10 @@ pub trait Reach: Send + Sync {
     /// Initializes and lists everything that the server declares, with the caller's own
     /// credential. That the server failed is in the archive; an error is the gateway's own.
     fn ask(&self, caller: Arc<Caller>, registration: Registration) -> BoxFuture<Archive>;
+
+    /// Whether a server that is not asked yet may be reached at all, by what its address stands
+    /// for at the moment.
+    fn admit(&self, registration: &Registration) -> BoxFuture<()>;
 
     /// Where the caller grants a token for a server that is opened by OAuth; nothing where nobody
     /// can.
@@ -79,6 +84,9 @@ pub struct ServerParts {
     pub worlds: Arc<Worlds>,
     pub store: Arc<dyn ServerStore>,
     pub vault: Arc<Vault>,
+    /// What is kept of the definitions of their tools.
+    pub pins: Arc<dyn PinStore>,
+    pub pin_bounds: Bounds,
     pub self_service: SelfServiceOf,
     pub reach: Arc<dyn Reach>,
     /// What becomes of servers once policy is asked.
@@ -128,6 +136,18 @@ struct Asked {
 impl ServersApi {
     pub fn new(parts: ServerParts) -> Self {
         Self(Arc::new(Servers { parts, busy: Busy::default() }))
+    }
+
+    /// The key of an operator's server of this name or key for which each employee grants his own
+    /// token, if the caller sees anything of it.
+    pub(super) fn granted_for(
+        &self,
+        id: &str,
+        person: &Person,
+        request: &ApiRequest,
+    ) -> Option<Arc<str>> {
+        let asked = Asked::of(id, person.clone(), request);
+        self.0.of_operator(&asked, UpstreamAuth::is_granted)
     }
 
     /// Where the caller connects to a server that he sees under this key; nothing where there is
@@ -336,7 +356,7 @@ impl Asked {
     fn note(&self, what: &'static str, server_key: Option<&str>) {
         let mut facts = self.exchange.facts();
         facts.server_key = server_key.map(Arc::from);
-        facts.server_change = Some(Box::new(ServerChange { what, team: None }));
+        facts.server_change = Some(Box::new(ServerChange { what, team: None, issuer: None }));
     }
 
     fn note_team(&self, team: &Arc<str>) {

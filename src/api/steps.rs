@@ -30,13 +30,10 @@ use crate::{
     model::{call_source::CallSource, caller::Caller, ids},
     stack::v1::{ApiRequest, Calls},
     steps::{
-        Compiled, Ended, Fault, FaultKind, Keys, Limits, NotCompiled, Outcome, Page, Run, Step,
-        Variables, compile,
+        Compiled, Ended, Fault, FaultKind, Keys, Limits, MAX_FAULTS, NotCompiled, Outcome, Page,
+        Run, Step, Variables, compile,
     },
 };
-
-/// As many faults are told at once.
-const MAX_FAULTS: usize = 200;
 
 /// Compiles and runs steps.
 pub struct StepsApi {
@@ -254,6 +251,7 @@ fn faulty(faults: &[Fault]) -> Error {
     let what = first.map(ToString::to_string).unwrap_or_default();
     let message = match faults.len() {
         1 => what,
+        MAX_FAULTS.. => format!("{MAX_FAULTS} faults or more, of which the first is: {what}"),
         more => format!("{more} faults, of which the first is: {what}"),
     };
     let error = wrong(message).with_faults(list.to_string());

@@ -14,7 +14,7 @@ use super::{
 use crate::{
     approval::{
         Approval, ApprovalId, Approvals, DecideFault, Demand, Local, Standing, Subject,
-        store::{ApprovalStore, Change, Room, StoreFault, Then},
+        store::{ApprovalStore, Change, Pick, Room, StoreFault, Then},
     },
     audit::{self, Audit, Keys},
     clock::Clock,
@@ -142,7 +142,7 @@ impl ApprovalStore for Broken {
         then(Err(self.0));
     }
 
-    fn of_tenant(&self, _: TenantId, then: Then<Vec<Approval>>) {
+    fn list(&self, _: Pick, then: Then<Vec<Approval>>) {
         then(Err(self.0));
     }
 
@@ -170,6 +170,7 @@ fn tools(worlds: Arc<Worlds>) -> ToolCalls {
         personal: None,
         clock,
         telemetry: Arc::new(telemetry),
+        adapted: Adapted::default(),
     }
 }
 
@@ -187,6 +188,10 @@ fn servers(worlds: Arc<Worlds>) -> ServersApi {
 
     impl Reach for Nobody {
         fn ask(&self, _: Arc<Caller>, _: Registration) -> BoxFuture<Archive> {
+            Box::pin(std::future::pending())
+        }
+
+        fn admit(&self, _: &Registration) -> BoxFuture<()> {
             Box::pin(std::future::pending())
         }
 
@@ -215,6 +220,8 @@ fn servers(worlds: Arc<Worlds>) -> ServersApi {
         worlds,
         store: Arc::new(crate::registry::server::Local::default()),
         vault: Arc::new(Vault::new(Arc::new(InProcess::default()), None, limits, clock.clone())),
+        pins: Arc::new(crate::registry::Local::default()),
+        pin_bounds: crate::registry::store::Bounds { versions: 1, tools: 1 },
         self_service: Arc::new(|_| None),
         reach: Arc::new(Nobody),
         personal: Arc::new(Nobody),

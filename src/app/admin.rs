@@ -15,7 +15,9 @@ use tokio::sync::Notify;
 use super::{
     credentials, inventory,
     kept::Kept,
+    keyring::InUse,
     news::{Bell, Freshness},
+    personal::PersonalServers,
     pins::Pins,
     probes,
     world::Governed,
@@ -23,10 +25,12 @@ use super::{
 use crate::{
     admin::{
         Probes,
-        api::{Gateway, Role, Token},
+        api::{Gateway, Role, Token, Wanted},
     },
+    api::{Reach, told_whole},
+    approval::{ApprovalId, Approvals, DecideFault, store as approval},
     config::{AdminRole, AdminToken},
-    credential::{Vault, VaultFault, Whose},
+    credential::{Owner, Surveyed, Vault, VaultFault, Whose, store::Pick},
     edge::{Phase, Shutdown, Stats},
     model::caller::{EmployeeId, TenantId},
     policy::Question,
@@ -53,6 +57,11 @@ pub(super) struct Operations {
     pub drain: Arc<Notify>,
     pub pins: Arc<Pins>,
     pub vault: Arc<Vault>,
+    pub approvals: Arc<Approvals>,
+    /// Employees' own servers.
+    pub own: PersonalServers,
+    /// `None`: the configuration names none.
+    pub keyring: Option<Arc<InUse>>,
 }
 
 /// Tokens as the API has them.
@@ -178,6 +187,98 @@ impl Gateway for Operations {
     fn delete_secret(&self, name: &str) -> BoxFuture<'static, Result<bool, VaultFault>> {
         let (vault, whose) = (self.vault.clone(), Whose::secret(name));
         async move { vault.delete(whose).await }.boxed()
+    }
+
+    fn credentials(&self, pick: Pick) -> BoxFuture<'static, Result<Vec<Surveyed>, VaultFault>> {
+        let vault = self.vault.clone();
+        async move { vault.survey(pick).await }.boxed()
+    }
+
+    fn revoke(&self, whose: Whose) -> BoxFuture<'static, Result<bool, VaultFault>> {
+        let (vault, own) = (self.vault.clone(), self.own.clone());
+        async move {
+            let gone = vault.delete(whose.clone()).await;
+            if let Owner::Employee(employee) = &whose.owner {
+                own.changed(&whose.tenant, employee);
+            }
+            gone
+        }
+        .boxed()
+    }
+
+    fn revoke_all(
+        &self,
+        tenant: TenantId,
+        employee: EmployeeId,
+    ) -> BoxFuture<'static, Result<Vec<Arc<str>>, VaultFault>> {
+        let (vault, own) = (self.vault.clone(), self.own.clone());
+        async move {
+            let owner = Owner::Employee(employee.clone());
+            let gone = vault.delete_all(tenant.clone(), owner).await;
+            own.changed(&tenant, &employee);
+            gone
+        }
+        .boxed()
+    }
+
+    fn revocation_lag(&self) -> Duration {
+        self.vault.age()
+    }
+
+    fn approvals(
+        &self,
+        pick: approval::Pick,
+        most: usize,
+        wanted: Wanted,
+    ) -> BoxFuture<'static, Result<Value, approval::StoreFault>> {
+        let approvals = self.approvals.clone();
+        async move {
+            let now_ms = approvals.now_ms();
+            let found = approvals.survey(pick, most, |one| wanted(one, now_ms)).await?;
+            let told: Vec<Value> = found.some.iter().map(|one| told_whole(one, now_ms)).collect();
+            Ok(json!({ "approvals": told, "next": found.next.map(|id| id.to_string()) }))
+        }
+        .boxed()
+    }
+
+    fn approval(
+        &self,
+        id: ApprovalId,
+    ) -> BoxFuture<'static, Result<Option<Value>, approval::StoreFault>> {
+        let approvals = self.approvals.clone();
+        async move {
+            let found = approvals.find(id).await?;
+            Ok(found.map(|one| told_whole(&one, approvals.now_ms())))
+        }
+        .boxed()
+    }
+
+    fn refuse_approval(
+        &self,
+        id: ApprovalId,
+        by: &str,
+        comment: Option<String>,
+    ) -> BoxFuture<'static, Result<Value, DecideFault>> {
+        let (approvals, by) = (self.approvals.clone(), by.to_owned());
+        async move {
+            let refused = approvals.refuse(id, &by, comment.as_deref()).await?;
+            Ok(told_whole(&refused, approvals.now_ms()))
+        }
+        .boxed()
+    }
+
+    fn keys(&self) -> BoxFuture<'static, Result<Value, String>> {
+        match self.keyring.clone() {
+            Some(used) => async move { used.status().await }.boxed(),
+            None => async { Ok(json!({ "keyring": null, "ready": false })) }.boxed(),
+        }
+    }
+
+    fn rewrap(&self) -> Result<Value, &'static str> {
+        match &self.keyring {
+            Some(used) => used.rewrap(),
+            None => Err("the configuration names no keyring: add `keyring: { file: … }`"),
+        }
     }
 
     fn reload(&self) -> BoxFuture<'static, Result<Value, &'static str>> {

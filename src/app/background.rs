@@ -17,7 +17,7 @@ use super::{
 };
 use crate::{
     admin::{self, AdminState},
-    discovery::{OnChange, Watcher},
+    discovery::{Limits, OnChange, Watcher},
     edge::{Phase, Shutdown},
     model::exchange::Closing,
     registry::Registry,
@@ -43,6 +43,8 @@ pub(super) struct Background {
     /// Between two listings, upstream by upstream.
     pub polls: Vec<Duration>,
     pub certificates: Certificates,
+    /// What an upstream may list, and what a server of an employee's may.
+    pub listings: (Limits, Limits),
     /// Of issuers' keys.
     pub fetchers: Vec<Fetcher>,
     /// Of notices to the webhook.
@@ -158,6 +160,7 @@ impl Background {
                 sessions: engines.sessions.clone(),
                 service: lower.clone(),
                 interval,
+                limits: self.listings.0,
                 on_change: self.on_change.clone(),
                 pins: Some(self.pins.clone()),
                 closing: self.closing.clone(),
@@ -168,6 +171,7 @@ impl Background {
         }
         if let Some((own, asker)) = self.personal {
             let means = Means {
+                limits: self.listings.1,
                 sessions: engines.sessions.clone(),
                 service: lower.clone(),
                 closing: self.closing.clone(),
@@ -185,8 +189,11 @@ impl Background {
         tasks.spawn(engines.notices.clone().follow());
         tasks.spawn(notices::drive(
             engines.notices.feeds.clone(),
-            engines.upstreams.clone(),
-            engines.worlds.clone(),
+            notices::Grounds {
+                worlds: engines.worlds.clone(),
+                personal: engines.personal.clone(),
+                vault: engines.vault.clone(),
+            },
             lower,
             self.closing.clone(),
         ));

@@ -8,11 +8,11 @@ use super::{
     background::{Background, Drain},
     build_info,
     certificates::Certificates,
-    keys::Source,
+    keys::{Source, Watch},
     news::Bell,
     oauth::{self, Oauth},
     personal::{self, PersonalServers},
-    pins::Pins,
+    pins::{Pins, bounds},
     probes, reach,
     stored::{Stored, stored},
     webhook,
@@ -20,7 +20,7 @@ use super::{
 };
 use crate::{
     admin::{AdminState, api::Api},
-    api::{ApprovalsApi, StepsApi, ToolCalls, V1},
+    api::{Adapted, ApprovalsApi, StepsApi, ToolCalls, V1},
     approval::{self, Approvals, ArgumentSeal},
     audit::{self, Audit, Keys, Observer},
     channel::Channels,
@@ -100,6 +100,7 @@ pub(super) fn app(
         public_url: config.public_url.as_ref().map(ToString::to_string),
         identity: identity.clone(),
         entries: config.credentials.entries,
+        audit: audit.clone(),
     });
     let around = reach::Around {
         transport: &transport,
@@ -150,13 +151,15 @@ pub(super) fn app(
         personal: personal.clone(),
         clock: clock.clone(),
         telemetry: telemetry.clone(),
+        adapted: Adapted::default(),
     };
-    let of_servers = own.api(governed.clone(), vault.clone(), audit.clone());
+    let kept = (pins.clone(), bounds(&config.pins));
+    let of_servers = own.api(governed.clone(), vault.clone(), audit.clone(), kept);
     let step_keys = Arc::new(steps::Keys::new(source.secrets(Purpose::Steps)?));
     let config::Steps { max_steps, limits } = config.steps;
     let of_steps = StepsApi { keys: step_keys.clone(), max_steps, limits };
     let inviting = oauth.clone();
-    let invite = Arc::new(move |name: &str, caller: &_| inviting.invitation(name, caller));
+    let invite = Arc::new(move |key: &str, caller: &_| inviting.invitation(key, caller));
     let api = V1::new(worlds.clone(), of_approvals, tools, of_servers, of_steps, invite);
     let tokens = source.secrets(Purpose::Tokens)?;
     let sealer = |purpose| Sealer::new(purpose, &tokens);
@@ -259,6 +262,7 @@ pub(super) fn app(
     });
     own.govern(governed.clone(), pins.clone());
     oauth.pages.telling(on_grant(engines.client_states.clone(), own.clone()));
+    let used = source.in_use(vault.clone(), &clock);
     let background = Background {
         transport: transport.clone(),
         on_change: governed.clone().on_change(),
@@ -267,10 +271,16 @@ pub(super) fn app(
         closing: closing.clone(),
         polls: config.upstreams.iter().map(|upstream| upstream.poll).collect(),
         certificates: certificates.clone(),
+        listings: super::limits::listings(&config),
         fetchers,
         courier,
         personal: Some((own.clone(), asker)),
-        keyring: source.into_watch(step_keys, tickets, identity.clone()),
+        keyring: used.clone().map(|used| Watch {
+            used,
+            steps: step_keys,
+            tickets,
+            identity: identity.clone(),
+        }),
         keep_approvals: config.approvals.keep,
         drain: Drain {
             asked: Arc::default(),
@@ -291,6 +301,9 @@ pub(super) fn app(
         drain: background.drain.asked.clone(),
         pins,
         vault,
+        approvals: engines.approvals.clone(),
+        own,
+        keyring: used,
     };
     let tokens = super::admin::tokens(&config.admin.tokens);
     let admin = Arc::new(AdminState {

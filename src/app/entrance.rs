@@ -10,8 +10,9 @@ use crate::{
 };
 
 pub(super) fn guard(config: &Config, loopback: bool) -> GuardLayer {
-    let origins: HashSet<Box<str>> =
-        config.origins.iter().map(|origin| origin.as_str().into()).collect();
+    // Browsers say of the gateway's own forms, too, where they come from.
+    let origins = config.origins.iter().chain(&config.public_url);
+    let origins: HashSet<Box<str>> = origins.map(|origin| origin.as_str().into()).collect();
     // Behind a proxy the Host is the proxy's to check.
     let loopback = loopback && config.trusted_proxies.is_empty();
     GuardLayer::new(GuardConfig { loopback, origins })

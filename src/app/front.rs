@@ -115,8 +115,9 @@ where
     fn call(&mut self, request: Request<B>) -> Self::Future {
         match request.extensions().get::<Route>() {
             Some(Route::V1) if Pages::has(request.uri().path()) => {
-                let (method, headers) = (request.method(), request.headers());
-                let page = self.pages.answer(method, request.uri(), headers);
+                let (parts, _) = request.into_parts();
+                let exchange = parts.extensions.get().cloned();
+                let page = self.pages.answer(&parts, exchange);
                 return Either::Left(Either::Right(Box::pin(async move { Ok(page.await) })));
             }
             Some(_) => return Either::Right(self.inner.call(request)),

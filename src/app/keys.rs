@@ -16,12 +16,13 @@ use std::{
 
 use secrecy::SecretBox;
 
-use super::{Options, StartError};
+use super::{Options, StartError, keyring::InUse};
 use crate::{
     clock::Clock,
     config::Config,
     credential::{
-        Keeper, KeyId, KeyState, Keyring, KeyringFile, Kms, Purpose, RingFault, oauth::Identity,
+        Keeper, KeyId, KeyState, Keyring, KeyringFile, Kms, Purpose, RingFault, Vault,
+        oauth::Identity,
     },
     identity::ticket::Tickets,
     model::keys::KeySecrets,
@@ -46,8 +47,7 @@ pub(super) enum Source {
 
 /// What is to be looked at while the gateway runs.
 pub(super) struct Watch {
-    pub keeper: Keeper,
-    pub ring: Arc<Keyring>,
+    pub used: Arc<InUse>,
     pub steps: Arc<steps::Keys>,
     pub tickets: Arc<Tickets>,
     pub identity: Option<Arc<Identity>>,
@@ -55,6 +55,7 @@ pub(super) struct Watch {
 
 /// The thread.
 pub(super) struct Watching {
+    used: Arc<InUse>,
     stop: mpsc::Sender<()>,
     thread: thread::JoinHandle<()>,
 }
@@ -117,15 +118,12 @@ impl Source {
         Ok(Some(Arc::new(identity)))
     }
 
-    /// `steps` and `tickets` are of no engine of the stack.
-    pub fn into_watch(
-        self,
-        steps: Arc<steps::Keys>,
-        tickets: Arc<Tickets>,
-        identity: Option<Arc<Identity>>,
-    ) -> Option<Watch> {
+    /// The keyring, for those who look after it; `None`: there is none.
+    pub fn in_use(self, vault: Arc<Vault>, clock: &Clock) -> Option<Arc<InUse>> {
         match self {
-            Source::Ring(keeper, ring) => Some(Watch { keeper, ring, steps, tickets, identity }),
+            Source::Ring(keeper, ring) => {
+                Some(Arc::new(InUse::new(keeper, ring, vault, clock.clone())))
+            }
             Source::Shared(_) | Source::Memory => None,
         }
     }
@@ -136,25 +134,28 @@ impl Source {
 impl Watch {
     pub fn start(self, engines: Engines) -> std::io::Result<Watching> {
         let (stop, stopped) = mpsc::channel();
+        let used = self.used.clone();
         let thread = thread::Builder::new()
             .name("hangu-keys".into())
             .spawn(move || self.run(&engines, &stopped))?;
-        Ok(Watching { stop, thread })
+        Ok(Watching { used, stop, thread })
     }
 
-    fn run(mut self, engines: &Engines, stopped: &mpsc::Receiver<()>) {
+    fn run(self, engines: &Engines, stopped: &mpsc::Receiver<()>) {
         // Of no file: what changed since the start is seen at once.
         let (mut seen, mut told) = (None, None);
         let mut failed = 0;
         while stopped.recv_timeout(LOOK) == Err(mpsc::RecvTimeoutError::Timeout) {
-            let now = Glance::at(self.keeper.file().path());
+            let now = Glance::at(self.used.keeper.file().path());
             let again = failed > 0 && failed % AGAIN == 0;
             if now == seen && !again {
                 failed += u32::from(failed > 0);
                 continue;
             }
             seen = now;
-            match self.look(engines) {
+            let looked = self.look(engines);
+            self.used.note(looked.as_ref().err().cloned());
+            match looked {
                 Ok(()) => (failed, told) = (0, None),
                 Err(reason) => {
                     failed = 1;
@@ -171,21 +172,23 @@ impl Watch {
         }
     }
 
-    fn look(&mut self, engines: &Engines) -> Result<(), String> {
+    fn look(&self, engines: &Engines) -> Result<(), String> {
+        let keeper = &self.used.keeper;
         // Without the keys themselves: who keeps them elsewhere is asked only for what is new.
-        let marks = self.keeper.file().read().map_err(|fault| fault.to_string())?.marks();
-        if marks == self.ring.marks() {
+        let marks = keeper.file().read().map_err(|fault| fault.to_string())?.marks();
+        if marks == self.used.ring().marks() {
             return Ok(());
         }
-        let ring = self.keeper.open().map_err(|fault| fault.to_string())?;
+        let ring = keeper.open().map_err(|fault| fault.to_string())?;
         rekey(engines, &self.steps, &self.tickets, &ring).map_err(|fault| fault.to_string())?;
         if let Some(identity) = &self.identity {
             let secrets = ring.secrets(Purpose::Identity).map_err(|fault| fault.to_string())?;
             identity.rekey(&secrets).map_err(|fault| fault.to_string())?;
         }
-        let before = std::mem::replace(&mut self.ring, Arc::new(ring));
-        engines.vault.rekey(self.keeper.kms(self.ring.clone()));
-        tell(engines, &before.marks(), &self.ring.marks());
+        let ring = Arc::new(ring);
+        engines.vault.rekey(keeper.kms(ring.clone()));
+        let before = self.used.replace(ring.clone());
+        tell(engines, &before.marks(), &ring.marks());
         Ok(())
     }
 }
@@ -232,6 +235,7 @@ fn tell(engines: &Engines, before: &[(KeyId, KeyState)], after: &[(KeyId, KeySta
 
 impl Watching {
     pub fn stop(self) {
+        self.used.stop();
         // It may have ended.
         let _ = self.stop.send(());
         if self.thread.join().is_err() {

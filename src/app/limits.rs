@@ -1,9 +1,11 @@
-//! The limits and quotas of policy files and of the configuration, in the limiter's terms.
+//! The limits and quotas of policy files and of the configuration, in the limiter's terms; and what
+//! may be listed.
 
 use std::sync::Arc;
 
 use crate::{
     config::Config,
+    discovery,
     limit::{self, Allowance, LimitSpec, quota},
     model::caller::TenantId,
     policy::{self, LimitKey, LimitKind, LimitRule, Policies, Scope},
@@ -34,6 +36,22 @@ pub(super) fn own_limits(config: &Config) -> Vec<LimitSpec> {
         }),
     });
     slots.collect()
+}
+
+/// Elements that an upstream of the operator's lists of one family.
+const ELEMENTS_MAX: usize = 20_000;
+
+/// What an upstream of the operator's may list, and what a server of an employee's may.
+pub(super) fn listings(config: &Config) -> (discovery::Limits, discovery::Limits) {
+    let limits = |bytes, elements| discovery::Limits {
+        bytes: usize::try_from(bytes).unwrap_or(usize::MAX),
+        elements,
+    };
+    let servers = &config.servers;
+    (
+        limits(config.lists.max_bytes, ELEMENTS_MAX),
+        limits(servers.max_list_bytes, servers.max_tools),
+    )
 }
 
 /// A limit of a platform file may name several tenants: each has its own.

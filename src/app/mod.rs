@@ -13,6 +13,7 @@ mod front;
 mod inventory;
 mod jwks;
 mod kept;
+mod keyring;
 mod keys;
 mod limits;
 mod metadata;

@@ -64,6 +64,10 @@ pub(super) struct Pins {
     pub own: OnceLock<PersonalServers>,
 }
 
+pub(super) fn bounds(settings: &config::Pins) -> Bounds {
+    Bounds { versions: settings.versions, tools: settings.max_tools }
+}
+
 impl Pins {
     /// Asks the store, and waits. It answers within a time of its own.
     async fn ask<T: Send + 'static>(
@@ -78,8 +82,8 @@ impl Pins {
 
     /// Has definitions kept, as far as the store can.
     pub async fn keep(&self, scope: &Scope, mut seen: Vec<Seen>) -> Vec<Kept> {
-        let (versions, tools) = (self.settings.versions, self.settings.max_tools);
-        let bounds = Bounds { versions, tools };
+        let bounds = bounds(&self.settings);
+        let tools = bounds.tools;
         let mut all = Vec::with_capacity(seen.len());
         // Neighbours by name stand together in the store.
         seen.sort_by(|a, b| a.tool.cmp(&b.tool));

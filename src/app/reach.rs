@@ -8,7 +8,10 @@ use super::{StartError, build::to_usize, certificates::Certificates, oauth::Oaut
 use crate::{
     channel::{Channels, EnvValue, HttpSse, HttpSseConfig, ProcessConfig, Processes},
     config::{self, Config, EnvSource},
-    model::{server::DialectKind, server_key::server_key},
+    model::{
+        server::DialectKind,
+        server_key::{normalised, server_key},
+    },
     stack::stage::{Serial, Upstream, Upstreams},
     telemetry::Metrics,
     upstream::{
@@ -39,6 +42,7 @@ pub(super) fn upstreams(config: &Config, around: &Around<'_>) -> Result<Upstream
             serial: Serial::next(),
             name: upstream.name.clone(),
             server_key: key(upstream),
+            address: upstream.urls.first().map(|url| normalised(url).into()),
             dialect: upstream.dialect,
             pinned: upstream.protocol,
             reach,

@@ -33,7 +33,7 @@ use crate::{
     registry::{
         Care, Catalog, Held, Item, Pinning, Registry, Tool, server::declared_risk, stands_in,
     },
-    stack::stage::{Upstreams, World, Worlds},
+    stack::stage::{Rendered, Upstreams, World, Worlds},
 };
 
 /// The policies in force and the world that is made of them.
@@ -44,6 +44,8 @@ pub(super) struct Governed {
     /// Limits that are there whatever the policies say.
     own_limits: Vec<LimitSpec>,
     in_force: Mutex<InForce>,
+    /// Of all worlds of employees together.
+    rendered: Arc<Rendered>,
     /// Worlds that were begun.
     begun: AtomicU64,
     /// The last of them that was put in its place.
@@ -91,6 +93,7 @@ impl Governed {
             upstreams,
             own_limits,
             in_force: Mutex::new(in_force),
+            rendered: Arc::default(),
             begun: AtomicU64::new(0),
             placed: Mutex::new(0),
             told: Mutex::default(),
@@ -171,7 +174,8 @@ impl Governed {
         let in_force = self.in_force.lock().clone();
         in_force.policies.self_service(tenant)?;
         let policies = in_force.policies.personal(tenant);
-        Some(world(registry, upstreams, &InForce { policies, ..in_force }, false))
+        let world = world(registry, upstreams, &InForce { policies, ..in_force }, false);
+        Some(world.sharing(self.rendered.clone()))
     }
 
     pub fn registry(&self) -> &Registry {

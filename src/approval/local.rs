@@ -9,9 +9,8 @@ use parking_lot::Mutex;
 
 use super::{
     Approval, ApprovalId, DecideFault, Standing,
-    store::{ApprovalStore, Change, MAX_LISTED, Room, StoreFault, Then},
+    store::{ApprovalStore, Change, MAX_LISTED, Pick, Room, StoreFault, Then},
 };
-use crate::model::caller::TenantId;
 
 /// A store without a disk.
 #[derive(Debug, Default)]
@@ -97,14 +96,16 @@ impl ApprovalStore for Local {
         then(Ok(found));
     }
 
-    fn of_tenant(&self, tenant: TenantId, then: Then<Vec<Approval>>) {
-        let kept = self.0.lock();
-        let own = kept.all.values().filter(|approval| approval.request.subject.tenant == tenant);
-        let mut own: Vec<Approval> = own.cloned().collect();
-        drop(kept);
-        own.sort_by_key(|approval| Reverse(approval.id));
-        own.truncate(MAX_LISTED);
-        then(Ok(own));
+    fn list(&self, pick: Pick, then: Then<Vec<Approval>>) {
+        let is = |approval: &&Approval| {
+            let of = &approval.request.subject.tenant;
+            pick.tenant.as_ref().is_none_or(|tenant| tenant == of)
+                && pick.before.is_none_or(|before| approval.id < before)
+        };
+        let mut some: Vec<Approval> = self.0.lock().all.values().filter(is).cloned().collect();
+        some.sort_by_key(|approval| Reverse(approval.id));
+        some.truncate(MAX_LISTED);
+        then(Ok(some));
     }
 
     fn sweep(&self, now_ms: u64, before_ms: u64, then: Then<Vec<u64>>) {

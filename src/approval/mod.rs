@@ -3,13 +3,16 @@
 //!
 //! A request is bound to the tenant, the requester, the tool, the digest of its arguments and the
 //! revision of the policies that ask; a yes to it is used once. Nothing here asks anybody or runs
-//! a call: the layer does, and whoever decides comes through `/v1/approvals`.
+//! a call: the layer does, and whoever decides comes through `/v1/approvals`. `oversight.rs` is for
+//! those who look after the gateway.
 
 mod local;
 mod notify;
+mod oversight;
 mod run;
 pub mod seal;
 pub mod store;
+mod vote;
 pub mod webhook;
 
 #[cfg(test)]
@@ -21,12 +24,14 @@ use bytes::Bytes;
 use sha2::{Digest, Sha256};
 use tokio::sync::oneshot;
 
-use self::store::{ApprovalStore, Change, StoreFault, Then};
+use self::store::{ApprovalStore, Change, Pick, StoreFault, Then};
 pub use self::{
     local::Local,
     notify::{Notice, Notify},
+    oversight::Survey,
     run::{Token, Use},
     seal::ArgumentSeal,
+    vote::{Vote, Voter},
 };
 use crate::{
     clock::Clock,
@@ -87,17 +92,6 @@ pub enum State {
     Used,
     /// Nobody decided in time, or nobody used it.
     Expired,
-}
-
-/// What one person said.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Vote {
-    pub by: EmployeeId,
-    /// The rules that it counts for.
-    pub rules: Vec<Arc<str>>,
-    pub yes: bool,
-    pub comment: Option<Box<str>>,
-    pub at_ms: u64,
 }
 
 /// A request and what became of it.
@@ -250,6 +244,9 @@ impl Subject {
 // === impl State ===
 
 impl State {
+    pub const ALL: [State; 5] =
+        [State::Waiting, State::Approved, State::Refused, State::Used, State::Expired];
+
     pub const fn as_str(self) -> &'static str {
         match self {
             State::Waiting => "waiting",
@@ -300,7 +297,12 @@ impl Approval {
     pub fn is_visible_to(&self, employee: &EmployeeId, roles: &Roles) -> bool {
         self.request.subject.requester.as_ref() == Some(employee)
             || !self.rules_for(roles).is_empty()
-            || self.votes.iter().any(|vote| vote.by == *employee)
+            || self.has_said(employee)
+    }
+
+    /// Whether an employee has decided.
+    pub fn has_said(&self, employee: &EmployeeId) -> bool {
+        self.votes.iter().any(|vote| vote.by.is(employee))
     }
 }
 
@@ -370,11 +372,9 @@ impl Approvals {
                     DecideFault::Requester
                 }
                 State::Waiting if rules.is_empty() => DecideFault::Role,
-                State::Waiting if approval.votes.iter().any(|vote| vote.by == by) => {
-                    DecideFault::Twice
-                }
+                State::Waiting if approval.has_said(&by) => DecideFault::Twice,
                 State::Waiting => {
-                    let (by, comment) = (by.clone(), comment.clone());
+                    let (by, comment) = (Voter::Employee(by.clone()), comment.clone());
                     approval.votes.push(Vote { by, rules, yes, comment, at_ms: now_ms });
                     return (Some(approval.clone()), Ok(approval));
                 }
@@ -416,7 +416,8 @@ impl Approvals {
         by: &EmployeeId,
         roles: &Roles,
     ) -> Result<Vec<Approval>, StoreFault> {
-        let mut all = wait(|then| self.store.of_tenant(tenant.clone(), then)).await?;
+        let pick = Pick { tenant: Some(tenant.clone()), before: None };
+        let mut all = wait(|then| self.store.list(pick, then)).await?;
         all.retain(|approval| approval.is_visible_to(by, roles));
         Ok(all)
     }

@@ -36,6 +36,15 @@ pub struct Room {
     pub now_ms: u64,
 }
 
+/// Which requests are meant.
+#[derive(Debug, Clone, Default)]
+pub struct Pick {
+    /// `None`: of every tenant.
+    pub tenant: Option<TenantId>,
+    /// Only those that are older than this one.
+    pub before: Option<ApprovalId>,
+}
+
 /// Where requests are kept.
 pub trait ApprovalStore: Send + Sync + 'static {
     /// Changes the newest request of a binding ([`Subject::binding`](super::Subject::binding)),
@@ -56,8 +65,8 @@ pub trait ApprovalStore: Send + Sync + 'static {
 
     fn find(&self, id: ApprovalId, then: Then<Option<Approval>>);
 
-    /// Those of a tenant, the newest first, at most [`MAX_LISTED`].
-    fn of_tenant(&self, tenant: TenantId, then: Then<Vec<Approval>>);
+    /// Some, the newest first, at most [`MAX_LISTED`].
+    fn list(&self, pick: Pick, then: Then<Vec<Approval>>);
 
     /// Forgets what expired before a time. Gives how long each request had waited that nobody
     /// decided until now and no sweep has told of, in milliseconds.

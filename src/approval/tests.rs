@@ -308,8 +308,8 @@ impl ApprovalStore for Slow {
         self.store.find(id, then);
     }
 
-    fn of_tenant(&self, tenant: TenantId, then: Then<Vec<Approval>>) {
-        self.store.of_tenant(tenant, then);
+    fn list(&self, pick: store::Pick, then: Then<Vec<Approval>>) {
+        self.store.list(pick, then);
     }
 
     fn sweep(&self, now_ms: u64, before_ms: u64, then: Then<Vec<u64>>) {
@@ -427,8 +427,8 @@ impl ApprovalStore for Late {
         self.store.find(id, then);
     }
 
-    fn of_tenant(&self, tenant: TenantId, then: Then<Vec<Approval>>) {
-        self.store.of_tenant(tenant, then);
+    fn list(&self, pick: store::Pick, then: Then<Vec<Approval>>) {
+        self.store.list(pick, then);
     }
 
     fn sweep(&self, now_ms: u64, before_ms: u64, then: Then<Vec<u64>>) {

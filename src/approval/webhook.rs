@@ -92,7 +92,7 @@ pub fn body(notice: Notice, approval: &Approval, base: Option<&str>, now_ms: u64
         data["url"] = format!("{base}{path}").into();
     }
     if notice != Notice::Requested {
-        let by: Vec<_> = approval.votes.iter().map(|vote| vote.by.as_str()).collect();
+        let by: Vec<_> = approval.votes.iter().map(|vote| vote.by.to_string()).collect();
         data["decidedBy"] = by.into();
     }
     let told = json!({

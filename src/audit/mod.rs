@@ -204,6 +204,20 @@ impl Audit {
         });
     }
 
+    /// The same; the future ends when it is on disk, or surely not to be.
+    pub fn durable_action(
+        &self,
+        action: &AdminAction<'_>,
+        now_ms: u64,
+    ) -> impl Future<Output = Result<(), AuditError>> + Send + 'static {
+        let waiter = SCRATCH.with_borrow_mut(|line| {
+            line.clear();
+            let layout = self.writer.action(action, now_ms, line);
+            self.queue.push_durable(line, layout)
+        });
+        settled(waiter)
+    }
+
     /// Notes what became of a tool's definition.
     pub fn pin_change(&self, change: &PinChange<'_>, now_ms: u64) {
         SCRATCH.with_borrow_mut(|line| {

@@ -1,5 +1,5 @@
 //! `hangu approvals ls|show|approve|refuse`: calls that wait for somebody's yes, at a running
-//! gateway, as the employee whom the environment names.
+//! gateway, as the employee whom the environment names, or as whoever looks after the gateway.
 
 use std::io::Write;
 
@@ -9,8 +9,8 @@ use serde::Deserialize;
 use serde_json::{json, value::RawValue};
 
 use super::{
-    remote::Asked,
-    tell::{CommandError, Ending, Form, columns},
+    remote::{AskedAsEither, escaped},
+    tell::{CommandError, Ending, columns},
 };
 use crate::{clock::Clock, fault::escape};
 
@@ -24,8 +24,11 @@ const EXAMPLES_FIRST: &str = "{about}\n\n{after-help}\n\n{usage-heading} {usage}
     after_help = "Examples:\n  \
         HANGU_API_KEY=… HANGU_EMP_ID=E1009 hangu approvals ls --state waiting\n  \
         hangu approvals show 0198f2b4-77c1-7a52-8d0e-3f5b0c6a9d10\n  \
-        hangu approvals approve 0198f2b4-77c1-7a52-8d0e-3f5b0c6a9d10 --comment 'as agreed'\n\n\
-        The key is read from HANGU_API_KEY, the employee from HANGU_EMP_ID."
+        hangu approvals approve 0198f2b4-77c1-7a52-8d0e-3f5b0c6a9d10 --comment 'as agreed'\n  \
+        HANGU_ADMIN_TOKEN=… hangu approvals ls --admin --tenant acme\n\n\
+        The key is read from HANGU_API_KEY, the employee from HANGU_EMP_ID; with --admin the token \
+        of the admin listener from HANGU_ADMIN_TOKEN. A token sees every request, without its \
+        arguments, and may refuse it; only an employee with one of a rule's roles approves."
 )]
 pub struct Approvals {
     #[command(subcommand)]
@@ -56,8 +59,14 @@ struct Ls {
     /// Only what stands like this
     #[arg(long, value_enum)]
     state: Option<State>,
+    /// Only of this tenant
+    #[arg(long, value_name = "TENANT", requires = "admin")]
+    tenant: Option<String>,
+    /// Only what is older than this request
+    #[arg(long, value_name = "ID", requires = "admin", value_parser = parse_id)]
+    before: Option<String>,
     #[command(flatten)]
-    asked: Asked,
+    asked: AskedAsEither,
 }
 
 #[derive(Debug, clap::Args)]
@@ -72,7 +81,7 @@ struct Show {
     #[arg(value_name = "ID", value_parser = parse_id)]
     id: String,
     #[command(flatten)]
-    asked: Asked,
+    asked: AskedAsEither,
 }
 
 #[derive(Debug, clap::Args)]
@@ -90,7 +99,7 @@ struct Decide {
     #[arg(long, value_name = "TEXT")]
     comment: Option<String>,
     #[command(flatten)]
-    asked: Asked,
+    asked: AskedAsEither,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -115,54 +124,76 @@ pub fn run(args: &Approvals, out: &mut dyn Write) -> Result<Ending, CommandError
 
 impl Ls {
     fn run(&self, out: &mut dyn Write) -> Result<(), CommandError> {
-        let path = match self.state.and_then(|state| state.to_possible_value()) {
-            Some(state) => format!("/v1/approvals?state={}", state.get_name()),
-            None => "/v1/approvals".to_owned(),
-        };
-        let answer = self.asked.at.gateway()?.get(&path)?;
-        if self.asked.format == Form::Json {
-            return raw(&answer, out);
-        }
-        let listed: Listed = read(&answer)?;
-        table(&listed.approvals, now(), out)
+        let state = self.state.and_then(|state| state.to_possible_value());
+        let wanted = [
+            ("state", state.as_ref().map(|state| state.get_name())),
+            ("tenant", self.tenant.as_deref()),
+            ("before", self.before.as_deref()),
+        ];
+        let wanted = wanted
+            .into_iter()
+            .filter_map(|(name, value)| value.map(|value| format!("{name}={}", escaped(value))));
+        let query = wanted.collect::<Vec<_>>().join("&");
+        let mark = if query.is_empty() { "" } else { "?" };
+        let path = format!("{}{mark}{query}", base(&self.asked));
+        let answer = self.asked.gateway()?.get(&path)?;
+        self.asked.tell(&answer, out, |listed: Listed, out| {
+            if listed.approvals.is_empty() && self.asked.admin {
+                writeln!(out, "No such request is kept.")?;
+            } else {
+                table(&listed.approvals, now(), out)?;
+            }
+            match &listed.next {
+                Some(next) => {
+                    Ok(writeln!(out, "There may be older ones: --before {}", escape(next))?)
+                }
+                None => Ok(()),
+            }
+        })
     }
 }
 
 impl Show {
     fn run(&self, out: &mut dyn Write) -> Result<(), CommandError> {
-        let answer = self.asked.at.gateway()?.get(&format!("/v1/approvals/{}", self.id))?;
-        if self.asked.format == Form::Json {
-            return raw(&answer, out);
-        }
-        page(&read(&answer)?, now(), out)
+        let path = format!("{}/{}", base(&self.asked), self.id);
+        let answer = self.asked.gateway()?.get(&path)?;
+        self.asked.tell(&answer, out, |told: Request, out| page(&told, now(), out))
     }
 }
 
 impl Decide {
     fn run(&self, yes: bool, out: &mut dyn Write) -> Result<(), CommandError> {
+        if yes && self.asked.admin {
+            let message = "a token approves nothing: an employee with one of the rule's roles \
+                           does, with HANGU_API_KEY and HANGU_EMP_ID, without --admin";
+            return Err(CommandError::Usage(message.to_owned()));
+        }
         let verb = if yes { "approve" } else { "refuse" };
         let body = match &self.comment {
             Some(comment) => json!({ "comment": comment }),
             None => json!({}),
         };
-        let path = format!("/v1/approvals/{}/{verb}", self.id);
-        let answer = self.asked.at.gateway()?.post(&path, &body)?;
-        if self.asked.format == Form::Json {
-            return raw(&answer, out);
-        }
-        let told: Request = read(&answer)?;
-        let (tool, whom) = (escape(&told.tool), told.whom());
-        if told.state == "waiting" {
-            let missing = told.rules.iter().filter(|rule| rule.missing > 0);
-            let missing =
-                missing.map(|Rule { rule, missing, .. }| format!("{rule} wants {missing} more"));
-            let missing = escape(&missing.collect::<Vec<_>>().join(", "));
-            writeln!(out, "noted: {tool} for {whom} still waits: {missing}")?;
-        } else {
-            writeln!(out, "{}: {tool} for {whom}", escape(&told.state))?;
-        }
-        Ok(())
+        let path = format!("{}/{}/{verb}", base(&self.asked), self.id);
+        let answer = self.asked.gateway()?.post(&path, &body)?;
+        self.asked.tell(&answer, out, |told: Request, out| {
+            let (tool, whom) = (escape(&told.tool), told.whom());
+            if told.state == "waiting" {
+                let missing = told.rules.iter().filter(|rule| rule.missing > 0);
+                let missing = missing
+                    .map(|Rule { rule, missing, .. }| format!("{rule} wants {missing} more"));
+                let missing = escape(&missing.collect::<Vec<_>>().join(", "));
+                writeln!(out, "noted: {tool} for {whom} still waits: {missing}")?;
+            } else {
+                writeln!(out, "{}: {tool} for {whom}", escape(&told.state))?;
+            }
+            Ok(())
+        })
     }
+}
+
+/// Where requests are, for whoever asks.
+fn base(asked: &AskedAsEither) -> &'static str {
+    if asked.admin { "/admin/api/approvals" } else { "/v1/approvals" }
 }
 
 // === What the gateway tells ===
@@ -170,6 +201,8 @@ impl Decide {
 #[derive(Debug, Deserialize)]
 struct Listed {
     approvals: Vec<Request>,
+    /// There may be older ones.
+    next: Option<String>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -177,6 +210,8 @@ struct Listed {
 struct Request {
     id: String,
     state: String,
+    /// Told to whoever looks after the gateway.
+    tenant: Option<String>,
     tool: String,
     risk: String,
     caller: String,
@@ -186,6 +221,7 @@ struct Request {
     expires_at: String,
     rules: Vec<Rule>,
     decisions: Vec<Decision>,
+    #[serde(default)]
     may_decide: bool,
     arguments_kept: Option<bool>,
     arguments: Option<Box<RawValue>>,
@@ -209,7 +245,11 @@ struct Decision {
 
 impl Request {
     fn whom(&self) -> String {
-        escape(self.requester.as_ref().unwrap_or(&self.caller))
+        let whom = escape(self.requester.as_ref().unwrap_or(&self.caller));
+        match &self.tenant {
+            Some(tenant) => format!("{whom} of {}", escape(tenant)),
+            None => whom,
+        }
     }
 
     /// When it expires, as seen from now.
@@ -258,6 +298,9 @@ fn page(request: &Request, now: Timestamp, out: &mut dyn Write) -> Result<(), Co
     let mut line = |name: &str, value: &str| writeln!(out, "{name:<10} {}", escape(value));
     line("id", &request.id)?;
     line("state", &request.state)?;
+    if let Some(tenant) = &request.tenant {
+        line("tenant", tenant)?;
+    }
     line("tool", &format!("{} ({})", request.tool, request.risk))?;
     let by = match &request.requester {
         Some(requester) => format!("{requester}, through {}", request.caller),
@@ -300,15 +343,6 @@ fn page(request: &Request, now: Timestamp, out: &mut dyn Write) -> Result<(), Co
 }
 
 // === Small parts ===
-
-fn raw(answer: &[u8], out: &mut dyn Write) -> Result<(), CommandError> {
-    out.write_all(answer)?;
-    Ok(writeln!(out)?)
-}
-
-fn read<'a, T: Deserialize<'a>>(answer: &'a [u8]) -> Result<T, CommandError> {
-    serde_json::from_slice(answer).map_err(strange)
-}
 
 fn strange(error: serde_json::Error) -> CommandError {
     CommandError::Environment(format!("the gateway's answer cannot be read: {error}"))

@@ -13,6 +13,7 @@ pub mod approvals;
 pub mod call;
 pub mod catalog;
 pub mod check;
+pub mod credentials;
 mod demo;
 pub mod explain;
 mod healthcheck;
@@ -69,6 +70,8 @@ enum Command {
     Call(call::Call),
     /// Lists, shows and decides on calls that wait for somebody's yes, at a running gateway
     Approvals(approvals::Approvals),
+    /// Lists who has a credential for which server, and takes it away, at a running gateway
+    Credentials(credentials::Credentials),
     /// Compiles and runs declarative steps, at a running gateway
     Steps(steps::Steps),
     /// Registers, lists, shares and deletes your own servers, at a running gateway
@@ -131,6 +134,7 @@ pub fn main() -> ExitCode {
         Command::Pins(pins) => tell::run(|out| pins::run(&pins, out)),
         Command::Call(call) => tell::run(|out| call::run(&call, out)),
         Command::Approvals(approvals) => tell::run(|out| approvals::run(&approvals, out)),
+        Command::Credentials(args) => tell::run(|out| credentials::run(&args, out)),
         Command::Steps(steps) => tell::run(|out| steps::run(&steps, out)),
         Command::Servers(servers) => tell::run(|out| servers::run(&servers, out)),
         Command::Init { folder } => {

@@ -10,8 +10,8 @@ use serde_json::{Value, json};
 use url::form_urlencoded;
 
 use super::{
-    remote::{AdminAddress, Gateway},
-    tell::{CommandError, Ending, Form},
+    remote::{AdminAsked, Gateway, read},
+    tell::{CommandError, Ending},
 };
 use crate::{fault::escape, registry::store::Scope};
 
@@ -43,7 +43,7 @@ enum Command {
         #[arg(long, value_name = "OWNER", conflicts_with = "tool")]
         owner: Option<String>,
         #[command(flatten)]
-        asked: Asked,
+        asked: AdminAsked,
     },
     /// Shows how two definitions of a tool differ, and what of that is published
     Diff {
@@ -57,14 +57,14 @@ enum Command {
         #[arg(long, value_name = "VERSION")]
         to: Option<String>,
         #[command(flatten)]
-        asked: Asked,
+        asked: AdminAsked,
     },
     /// Approves a definition of a tool: the one that is listed, unless another is named
     Approve {
         #[command(flatten)]
         choice: Choice,
         #[command(flatten)]
-        asked: Asked,
+        asked: AdminAsked,
     },
     /// Goes back to an earlier definition: the one that was approved before, unless another is
     /// named
@@ -75,7 +75,7 @@ enum Command {
         #[command(flatten)]
         choice: Choice,
         #[command(flatten)]
-        asked: Asked,
+        asked: AdminAsked,
     },
 }
 
@@ -96,71 +96,40 @@ struct Choice {
     sha256: Option<String>,
 }
 
-/// Whom to ask, and how to tell.
-#[derive(Debug, clap::Args)]
-struct Asked {
-    /// How to tell: for people, or the gateway's own answer
-    #[arg(long, value_enum, default_value_t = Form::Human)]
-    format: Form,
-    #[command(flatten)]
-    at: AdminAddress,
-}
-
 pub fn run(pins: &Pins, out: &mut dyn Write) -> Result<Ending, CommandError> {
     match &pins.command {
         Command::Ls { tool: None, held, owner, asked } => {
             let body = asked.at.gateway()?.get(&list_of(owner.as_deref()))?;
-            asked.tell(&body, out, |answer, out| tell::all(answer, *held, out))?;
+            asked.tell(&body, out, |answer: Value, out| Ok(tell::all(&answer, *held, out)?))?;
         }
         Command::Ls { tool: Some(tool), asked, .. } => {
             let query = query(tool, &[])?;
             let body = asked.at.gateway()?.get(&format!("/admin/api/pins/history?{query}"))?;
-            asked.tell(&body, out, tell::history)?;
+            asked.tell(&body, out, |answer: Value, out| Ok(tell::history(&answer, out)?))?;
         }
         Command::Diff { tool, from, to, asked } => {
             let query = query(tool, &[("from", from.as_deref()), ("to", to.as_deref())])?;
             let body = asked.at.gateway()?.get(&format!("/admin/api/pins/diff?{query}"))?;
-            asked.tell(&body, out, tell::diff)?;
+            asked.tell(&body, out, |answer: Value, out| Ok(tell::diff(&answer, out)?))?;
         }
         Command::Approve { choice, asked } => {
             let gateway = asked.at.gateway()?;
             let wish = choice.wish()?;
             let wish = if choice.names_one() { wish } else { choice.listed(&gateway, wish)? };
             let body = gateway.post("/admin/api/pins/approve", &wish)?;
-            asked.tell(&body, out, |answer, out| {
-                tell::approved("approved", &choice.tool, answer, out)
+            asked.tell(&body, out, |answer: Value, out| {
+                Ok(tell::approved("approved", &choice.tool, &answer, out)?)
             })?;
         }
         Command::Rollback { choice, asked } => {
             let wish = choice.wish()?;
             let body = asked.at.gateway()?.post("/admin/api/pins/rollback", &wish)?;
-            asked.tell(&body, out, |answer, out| {
-                tell::approved("back to", &choice.tool, answer, out)
+            asked.tell(&body, out, |answer: Value, out| {
+                Ok(tell::approved("back to", &choice.tool, &answer, out)?)
             })?;
         }
     }
     Ok(Ending::Well)
-}
-
-impl Asked {
-    fn tell(
-        &self,
-        body: &[u8],
-        out: &mut dyn Write,
-        people: impl FnOnce(&Value, &mut dyn Write) -> std::io::Result<()>,
-    ) -> Result<(), CommandError> {
-        if self.format == Form::Json {
-            out.write_all(body)?;
-            return Ok(writeln!(out)?);
-        }
-        Ok(people(&read(body)?, out)?)
-    }
-}
-
-fn read(body: &[u8]) -> Result<Value, CommandError> {
-    serde_json::from_slice(body).map_err(|error| {
-        CommandError::Environment(format!("the answer is not a gateway's: {error}"))
-    })
 }
 
 fn parts(tool: &str) -> Result<(&str, &str), CommandError> {
@@ -230,7 +199,7 @@ impl Choice {
     /// The definition that is listed, by its digest: what is listed a moment later is another.
     fn listed(&self, gateway: &Gateway, mut wish: Value) -> Result<Value, CommandError> {
         let owner = owner(&self.tool).map(|(owner, _)| owner);
-        let answer = read(&gateway.get(&list_of(owner))?)?;
+        let answer: Value = read(&gateway.get(&list_of(owner))?)?;
         let mut all = answer["pins"].as_array().into_iter().flatten();
         let same =
             |pin: &&Value| pin["upstream"] == wish["upstream"] && pin["tool"] == wish["tool"];

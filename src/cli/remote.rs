@@ -1,9 +1,12 @@
-//! Asking a running gateway: one request, one answer, and honest words where there is none.
+//! Asking a running gateway: one request, one answer, and honest words where there is none. Whom
+//! a verb asks, and how it tells the answer, is `remote/asked.rs`.
 //!
 //! Keys and tokens come from the environment and are never a flag, which every process of the
 //! machine could read. What an answer means is the verbs' business.
 
-use std::{io::Write, time::Duration};
+mod asked;
+
+use std::time::Duration;
 
 use bytes::Bytes;
 use http::{HeaderName, HeaderValue, Method, Request, header};
@@ -11,7 +14,8 @@ use tokio::time::timeout;
 use tower::Service;
 use url::Url;
 
-use super::tell::{CommandError, Form};
+pub use self::asked::{AdminAsked, Asked, AskedAsEither};
+use super::tell::CommandError;
 use crate::{
     body::{self, Body},
     config,
@@ -26,22 +30,19 @@ use crate::{
 /// The most that an answer may hold.
 const MAX_ANSWER: usize = 64 << 20;
 
-/// Whom an employee asks, and how it is told.
-#[derive(Debug, clap::Args)]
-pub struct Asked {
-    /// How to tell: for people, or the gateway's own answer
-    #[arg(long, value_enum, default_value_t = Form::Human)]
-    pub format: Form,
-    #[command(flatten)]
-    pub at: DataAddress,
-}
+/// Where a gateway listens unless its configuration says otherwise.
+const DATA: &str = "http://127.0.0.1:8080";
+const ADMIN: &str = "http://127.0.0.1:9090";
+
+/// How long an answer is waited for unless a flag says otherwise, in seconds.
+const SECONDS: u64 = 10;
 
 /// Where the gateway is that employees call.
 #[derive(Debug, Clone, clap::Args)]
 #[command(next_help_heading = "The gateway")]
 pub struct DataAddress {
     /// Where the gateway is
-    #[arg(long, value_name = "URL", default_value = "http://127.0.0.1:8080", env = "HANGU_URL")]
+    #[arg(long, value_name = "URL", default_value = DATA, env = "HANGU_URL")]
     url: String,
     #[command(flatten)]
     patience: Patience,
@@ -55,7 +56,7 @@ pub struct AdminAddress {
     #[arg(
         long = "url",
         value_name = "URL",
-        default_value = "http://127.0.0.1:9090",
+        default_value = ADMIN,
         env = "HANGU_ADMIN_URL"
     )]
     url: String,
@@ -66,7 +67,7 @@ pub struct AdminAddress {
 #[derive(Debug, Clone, clap::Args)]
 struct Patience {
     /// How long to wait for an answer, in seconds
-    #[arg(long, value_name = "SECONDS", default_value_t = 10,
+    #[arg(long, value_name = "SECONDS", default_value_t = SECONDS,
           value_parser = clap::value_parser!(u64).range(1..=600))]
     timeout: u64,
 }
@@ -107,23 +108,23 @@ impl AdminAddress {
     }
 }
 
-impl Asked {
-    /// Tells a gateway's answer.
-    pub fn tell<T: serde::de::DeserializeOwned>(
-        &self,
-        answer: &[u8],
-        out: &mut dyn Write,
-        human: impl FnOnce(T, &mut dyn Write) -> Result<(), CommandError>,
-    ) -> Result<(), CommandError> {
-        if self.format == Form::Json {
-            out.write_all(answer)?;
-            return Ok(writeln!(out)?);
-        }
-        let told = serde_json::from_slice(answer).map_err(|error| {
-            CommandError::Environment(format!("the gateway's answer cannot be read: {error}"))
-        })?;
-        human(told, out)
+impl AdminAddress {
+    /// One that is not given by the usual flags.
+    pub fn new(url: &str) -> Self {
+        Self { url: url.to_owned(), patience: Patience { timeout: SECONDS } }
     }
+}
+
+/// What a gateway answers.
+pub fn read<T: serde::de::DeserializeOwned>(answer: &[u8]) -> Result<T, CommandError> {
+    serde_json::from_slice(answer).map_err(|error| {
+        CommandError::Environment(format!("the gateway's answer cannot be read: {error}"))
+    })
+}
+
+/// A part of a path or of a query, as it is written there.
+pub fn escaped(part: &str) -> String {
+    url::form_urlencoded::byte_serialize(part.as_bytes()).collect::<String>().replace('+', "%20")
 }
 
 impl Gateway {

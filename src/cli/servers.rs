@@ -44,6 +44,7 @@ const EXAMPLES_FIRST: &str = "{about}\n\n{after-help}\n\n{usage-heading} {usage}
     after_help = "Examples:\n  \
         HANGU_API_KEY=… HANGU_EMP_ID=E1001 hangu servers ls\n  \
         hangu servers add https://tools.partner.example/mcp --auth bearer --secret-file token.txt\n  \
+        hangu servers add https://tools.partner.example/mcp --auth oauth --scope read\n  \
         hangu servers import ~/.config/client/mcp.json\n  \
         hangu servers credential set mcp_tools_5a8b1fd1 --auth bearer < token.txt --secret-file -\n  \
         hangu servers share mcp_tools_5a8b1fd1 --team payments\n\n\
@@ -162,6 +163,13 @@ struct Auth {
     /// The user's name, with `--auth basic`
     #[arg(long, value_name = "NAME")]
     user: Option<String>,
+    /// With `--auth oauth`, as which client the gateway comes to the server, where you have
+    /// registered one there; its secret is optional
+    #[arg(long, value_name = "ID")]
+    client_id: Option<String>,
+    /// With `--auth oauth`, what to ask for; may be given more than once
+    #[arg(long = "scope", value_name = "SCOPE")]
+    scopes: Vec<String>,
     /// Where the secret stands, if not in HANGU_SERVER_SECRET; `-` is standard input
     #[arg(long, value_name = "FILE")]
     secret_file: Option<PathBuf>,
@@ -173,6 +181,8 @@ enum AuthKind {
     Bearer,
     Basic,
     Headers,
+    /// You grant a token in a browser: the address to open is printed
+    Oauth,
 }
 
 /// Does it, and writes what the gateway says.
@@ -302,6 +312,13 @@ impl Import {
 
 impl SetCredential {
     fn run(&self, out: &mut dyn Write) -> Result<(), CommandError> {
+        if self.auth.auth == AuthKind::Oauth {
+            let message = format!(
+                "a token is granted in a browser, and not set: `hangu servers show {}` says where",
+                self.key
+            );
+            return Err(CommandError::Usage(message));
+        }
         let Some(auth) = self.auth.read()? else {
             let message =
                 "say what kind of credential it is: `--auth bearer`, `basic` or `headers`";
@@ -323,6 +340,13 @@ impl Auth {
         if self.user.is_some() != (self.auth == AuthKind::Basic) {
             return usage("`--user` goes with `--auth basic`, and with nothing else");
         }
+        let says_oauth = self.client_id.is_some() || !self.scopes.is_empty();
+        if self.auth == AuthKind::Oauth {
+            return self.oauth().map(Some);
+        }
+        if says_oauth {
+            return usage("`--client-id` and `--scope` go with `--auth oauth`");
+        }
         if self.auth == AuthKind::None {
             return match self.secret_file {
                 Some(_) => usage("`--secret-file` goes with an `--auth` other than `none`"),
@@ -335,11 +359,40 @@ impl Auth {
             return usage("the secret is empty");
         }
         Ok(Some(match self.auth {
-            AuthKind::None => return Ok(None),
+            AuthKind::None | AuthKind::Oauth => return Ok(None),
             AuthKind::Bearer => json!({ "type": "bearer", "token": secret }),
             AuthKind::Basic => json!({ "type": "basic", "user": self.user, "password": secret }),
             AuthKind::Headers => json!({ "type": "headers", "headers": secret_headers(secret)? }),
         }))
+    }
+
+    /// What is said of a client; the token itself is granted later.
+    fn oauth(&self) -> Result<Value, CommandError> {
+        let mut auth = json!({ "type": "oauth" });
+        let has_secret = self.secret_file.is_some();
+        let Some(client) = &self.client_id else {
+            if has_secret {
+                let message = "`--secret-file` is a client's secret here: say `--client-id` too";
+                return Err(CommandError::Usage(message.to_owned()));
+            }
+            if !self.scopes.is_empty() {
+                auth["scopes"] = json!(self.scopes);
+            }
+            return Ok(auth);
+        };
+        auth["client_id"] = client.as_str().into();
+        if has_secret || config::process_env(SECRET).is_some() {
+            let secret = self.secret()?;
+            let secret = secret.expose_secret().trim_end_matches(['\r', '\n']);
+            if secret.is_empty() {
+                return Err(CommandError::Usage("the secret is empty".to_owned()));
+            }
+            auth["client_secret"] = secret.into();
+        }
+        if !self.scopes.is_empty() {
+            auth["scopes"] = json!(self.scopes);
+        }
+        Ok(auth)
     }
 
     fn secret(&self) -> Result<SecretString, CommandError> {

@@ -199,6 +199,7 @@ fn build_lists(raw: RawLists, faults: &mut Faults) -> Lists {
     Lists {
         page_size: within(raw.page_size, 1_000, 1..=100_000, faults),
         wait: within(raw.wait, 20 * SECOND, Duration::ZERO..=MAX_WAIT, faults),
+        max_bytes: size(raw.max_bytes, 32 << 20, faults),
     }
 }
 

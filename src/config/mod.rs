@@ -399,6 +399,8 @@ pub struct Lists {
     pub page_size: usize,
     /// How long a list waits for upstreams that were never listed.
     pub wait: Duration,
+    /// All that an upstream lists.
+    pub max_bytes: u64,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

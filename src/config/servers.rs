@@ -30,6 +30,10 @@ pub struct Servers {
     pub connect_timeout: Duration,
     pub max_request_bytes: u64,
     pub max_response_bytes: u64,
+    /// All that a server lists.
+    pub max_list_bytes: u64,
+    /// Tools of one server; so many prompts, resources and templates, too.
+    pub max_tools: usize,
 }
 
 pub(super) fn build(raw: RawServers, faults: &mut Faults) -> Servers {
@@ -49,5 +53,7 @@ pub(super) fn build(raw: RawServers, faults: &mut Faults) -> Servers {
         ),
         max_request_bytes: size(raw.max_request_bytes, 1 << 20, faults),
         max_response_bytes: size(raw.max_response_bytes, 4 << 20, faults),
+        max_list_bytes: size(raw.max_list_bytes, 8 << 20, faults),
+        max_tools: within(raw.max_tools, 1_000, 1..=20_000, faults),
     }
 }

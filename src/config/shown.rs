@@ -71,7 +71,11 @@ impl Config {
             "drain_delay": time(self.drain.delay),
             "drain_timeout": time(self.drain.timeout),
             "names": format!("{:?}", self.names).to_lowercase(),
-            "lists": { "page_size": self.lists.page_size, "wait": time(self.lists.wait) },
+            "lists": {
+                "page_size": self.lists.page_size,
+                "wait": time(self.lists.wait),
+                "max_bytes": self.lists.max_bytes,
+            },
             "store": match &self.store {
                 Store::Memory => "memory".to_owned(),
                 Store::Sqlite(file) => format!("sqlite:{}", file.display()),
@@ -113,6 +117,8 @@ fn servers(config: &Config) -> Value {
         "connect_timeout": time(servers.connect_timeout),
         "max_request_bytes": servers.max_request_bytes,
         "max_response_bytes": servers.max_response_bytes,
+        "max_list_bytes": servers.max_list_bytes,
+        "max_tools": servers.max_tools,
     })
 }
 

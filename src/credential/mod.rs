@@ -5,7 +5,8 @@
 //! which is wrapped by whoever keeps keys (`kms.rs`): the keyring, or a program that asks another
 //! system (`exec.rs`, behind `cache.rs`). `record.rs` says what a credential is, `store.rs` what
 //! is asked of whoever keeps the sealed ones (`memory.rs` is one without a store). `keeper.rs` puts
-//! the first ones together; `vault.rs` keeps and opens credentials for those who use them;
+//! the first ones together; `vault.rs` keeps and opens credentials for those who use them,
+//! `rotation.rs` tells how the keyring stands with them and takes them along to another key;
 //! `oauth/` is about tokens that others issue.
 //!
 //! Nothing here attaches a credential to a request.
@@ -22,6 +23,7 @@ pub mod oauth;
 mod purpose;
 mod record;
 mod ring;
+pub mod rotation;
 mod seal;
 pub mod store;
 mod vault;
@@ -42,5 +44,5 @@ pub use self::{
     record::{Credential, CredentialKind, CredentialRef, Owner, Whose},
     ring::{Key, KeyId, KeyState, Keyring, RingFault},
     seal::{SealFault, key_of, open, rewrap, seal},
-    vault::{Listed, Vault, VaultFault, VaultLimits},
+    vault::{Granted, Listed, Surveyed, Vault, VaultFault, VaultLimits},
 };

@@ -43,7 +43,7 @@ impl Purpose {
     ];
 
     /// Never to be changed: what was made under the old one would be lost.
-    const fn label(self) -> &'static str {
+    pub const fn label(self) -> &'static str {
         match self {
             Purpose::Storage => "storage",
             Purpose::Digests => "digests",

@@ -13,7 +13,9 @@ use tokio::{sync::oneshot, task::spawn_blocking};
 
 use super::{
     Credential, CredentialKind, CredentialRef, Kms, Owner, SealFault, Whose, key_of,
-    store::{CredentialStore, Held, NewCredential, StoreFault, Then},
+    oauth::OwnSettings,
+    rotation::{self, RewrapFault, Rewrapped},
+    store::{Anew, CredentialStore, Held, KeyUse, NewCredential, Pick, StoreFault, Then},
 };
 use crate::{clock::Clock, model::caller::TenantId};
 
@@ -49,6 +51,32 @@ pub struct Listed {
     pub updated_ms: u64,
 }
 
+/// What is known of a credential, whoever has it, and nothing that opens a server.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Surveyed {
+    pub reference: CredentialRef,
+    pub whose: Whose,
+    pub kind: CredentialKind,
+    /// Of the key that it is sealed under.
+    pub key: String,
+    pub created_ms: u64,
+    pub updated_ms: u64,
+    pub renewed_ms: Option<u64>,
+    /// Of one that was granted; the fault says why it cannot be looked into.
+    pub grant: Option<Result<Granted, VaultFault>>,
+}
+
+/// What a grant says of itself.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Granted {
+    pub issuer: String,
+    pub client_id: String,
+    pub scope: String,
+    pub expires_ms: Option<u64>,
+    /// Whether it can be renewed without its owner.
+    pub renewable: bool,
+}
+
 /// Keeps credentials, and opens them.
 pub struct Vault {
     store: Arc<dyn CredentialStore>,
@@ -57,6 +85,7 @@ pub struct Vault {
     sealed: Cache<Whose, Option<Arc<Held>>>,
     /// Counts what this process has changed.
     changes: AtomicU64,
+    age: Duration,
     clock: Clock,
 }
 
@@ -83,6 +112,7 @@ impl Vault {
             kms: ArcSwapOption::from_pointee(kms),
             sealed: Cache::builder().max_capacity(limits.entries).time_to_live(limits.age).build(),
             changes: AtomicU64::new(0),
+            age: limits.age,
             clock,
         }
     }
@@ -99,9 +129,20 @@ impl Vault {
 
     /// The sealed form.
     pub async fn held(&self, whose: &Whose) -> Result<Option<Arc<Held>>, VaultFault> {
-        if let Some(known) = self.sealed.get(whose) {
-            return Ok(known);
+        match self.sealed.get(whose) {
+            Some(known) => Ok(known),
+            None => self.look(whose).await,
         }
+    }
+
+    /// The same as the store has it now, whatever is kept in memory: for what another replica may
+    /// have written a moment ago.
+    pub async fn held_now(&self, whose: &Whose) -> Result<Option<Arc<Held>>, VaultFault> {
+        self.forget(whose);
+        self.look(whose).await
+    }
+
+    async fn look(&self, whose: &Whose) -> Result<Option<Arc<Held>>, VaultFault> {
         loop {
             let changes = self.changes.load(Ordering::SeqCst);
             let asked = whose.clone();
@@ -156,7 +197,8 @@ impl Vault {
     pub async fn renew(&self, old: &Held, credential: Credential) -> Result<bool, VaultFault> {
         let (key, sealed) = self.seal(old.whose.clone(), credential).await?;
         let before = old.clone();
-        let was = self.ask(|store, then| store.replace_sealed(before, key, sealed, then)).await;
+        let anew = Anew { key, sealed, renewed_ms: Some(self.clock.now_ms()) };
+        let was = self.ask(|store, then| store.replace_sealed(before, anew, then)).await;
         self.forget(&old.whose);
         was
     }
@@ -182,6 +224,92 @@ impl Vault {
         Ok(listed.into_iter().map(told).collect())
     }
 
+    // === For those who look after all of them ===
+
+    /// For how long another process may still use what this one has changed.
+    pub fn age(&self) -> Duration {
+        self.age
+    }
+
+    /// Some of all that is kept. Grants are looked into for what they say of themselves.
+    pub async fn survey(&self, pick: Pick) -> Result<Vec<Surveyed>, VaultFault> {
+        let some = self.ask(|store, then| store.pick(pick, then)).await?;
+        let mut told = Vec::with_capacity(some.len());
+        for held in some {
+            let held = Arc::new(held);
+            let grant = match held.kind {
+                CredentialKind::OAuth => Some(self.granted(&held).await),
+                _ => None,
+            };
+            told.push(Surveyed {
+                reference: held.reference,
+                whose: held.whose.clone(),
+                kind: held.kind,
+                key: held.key.clone(),
+                created_ms: held.created_ms,
+                updated_ms: held.updated_ms,
+                renewed_ms: held.renewed_ms,
+                grant,
+            });
+        }
+        Ok(told)
+    }
+
+    async fn granted(&self, held: &Arc<Held>) -> Result<Granted, VaultFault> {
+        match self.reveal(held).await? {
+            Credential::OAuth(grant) => Ok(Granted {
+                renewable: grant.refresh.is_some(),
+                issuer: grant.issuer,
+                client_id: grant.client_id,
+                scope: grant.scope,
+                expires_ms: grant.expires_ms,
+            }),
+            _ => Err(VaultFault::Seal(SealFault::Mismatch)),
+        }
+    }
+
+    /// Deletes all that an employee has, with what he has said of OAuth clients. The servers that
+    /// it was for.
+    pub async fn delete_all(
+        &self,
+        tenant: TenantId,
+        owner: Owner,
+    ) -> Result<Vec<Arc<str>>, VaultFault> {
+        let gone = self.ask(|store, then| store.delete_all(tenant, owner, then)).await;
+        // Whose they were is in no index of what is kept in memory, and this is done seldom.
+        self.forget_all();
+        let mut servers: Vec<Arc<str>> = gone?
+            .into_iter()
+            .map(|key| OwnSettings::server_of(&key).map(Into::into).unwrap_or(key))
+            .collect();
+        servers.sort();
+        servers.dedup();
+        Ok(servers)
+    }
+
+    /// Whether whoever keeps keys could do his work at present. May block.
+    pub fn health(&self) -> Result<(), VaultFault> {
+        Ok(self.kms()?.health().map_err(SealFault::Kms)?)
+    }
+
+    /// What is kept under which key.
+    pub async fn key_uses(&self) -> Result<Vec<KeyUse>, VaultFault> {
+        self.ask(|store, then| store.key_uses(then)).await
+    }
+
+    /// Wraps the data keys of all that is kept with the key that is used at present. Blocks, and
+    /// goes on while `step` says so, which is told how far it has come.
+    pub fn rewrap_all(
+        &self,
+        step: &mut dyn FnMut(&Rewrapped) -> bool,
+    ) -> Result<Rewrapped, RewrapFault> {
+        let kms = self.kms().map_err(|_| RewrapFault::NoKeyring)?;
+        let rewrapped = rotation::rewrap_all(&*self.store, &*kms, step);
+        // The old form opens for as long as the old key is there, and no longer.
+        self.forget_all();
+        rewrapped
+    }
+
     fn kms(&self) -> Result<Arc<dyn Kms>, VaultFault> {
         self.kms.load().as_deref().cloned().ok_or(VaultFault::NoKeyring)
     }
@@ -204,6 +332,11 @@ impl Vault {
     fn forget(&self, whose: &Whose) {
         self.changes.fetch_add(1, Ordering::SeqCst);
         self.sealed.invalidate(whose);
+    }
+
+    fn forget_all(&self) {
+        self.changes.fetch_add(1, Ordering::SeqCst);
+        self.sealed.invalidate_all();
     }
 
     async fn ask<T: Send + 'static>(

@@ -3,7 +3,10 @@
 
 use std::{
     collections::{HashMap, HashSet},
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
 };
 
 use bytes::Bytes;
@@ -23,8 +26,37 @@ use crate::{
 
 /// Pages of one listing; a server that pages on is stopped here.
 const PAGES_MAX: usize = 1_000;
-/// Elements of one listing.
-const ELEMENTS_MAX: usize = 20_000;
+/// Faults of single elements that are told of one listing.
+const FAULTS_MAX: usize = 100;
+/// Elements that are read before others on the thread have a turn.
+const AT_ONCE: usize = 16;
+
+/// What a server may list. All of it is kept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Limits {
+    /// Pages of all families together, in one look.
+    pub bytes: usize,
+    /// Elements of one listing.
+    pub elements: usize,
+}
+
+/// What is left of that for one look.
+pub(super) struct Room {
+    limits: Limits,
+    read: AtomicUsize,
+}
+
+impl Room {
+    pub fn new(limits: Limits) -> Self {
+        Self { limits, read: AtomicUsize::new(0) }
+    }
+
+    /// Takes room for a page; whether there was any.
+    fn take(&self, bytes: usize) -> bool {
+        let before = self.read.fetch_add(bytes, Ordering::Relaxed);
+        before.saturating_add(bytes) <= self.limits.bytes
+    }
+}
 
 /// What a listing brought.
 pub(super) enum Elements {
@@ -48,6 +80,7 @@ where
         &self,
         family: Family,
         known: &[Arc<Definition>],
+        room: &Room,
     ) -> Result<Listed, Error> {
         let is_pipe = self.upstream.reach.is_pipe();
         let mut reading = Reading::new(family, self.upstream.era(), is_pipe, known);
@@ -63,30 +96,37 @@ where
                     if error.code == i64::from(rpc::METHOD_NOT_FOUND)
                         && family.capability() == Served::RESOURCES =>
                 {
-                    return Ok(reading.listed);
+                    return Ok(reading.done());
                 }
                 Final::Error(error) => return Err(self.refused(family, error.code)),
             };
+            if !room.take(page.len()) {
+                let most = room.limits.bytes;
+                return Err(self.too_large(&format!("its listings have more than {most} bytes")));
+            }
             let doc = south::read_page(page)?;
             let list = doc.root().get(family.member()).filter(|list| list.kind() == Kind::Array);
             let Some(list) = list else {
                 return Err(self.malformed(&format!("a listing without `{}`", family.member())));
             };
             for element in list.elements() {
+                if reading.seen == room.limits.elements {
+                    let (most, member) = (room.limits.elements, family.member());
+                    return Err(self.too_large(&format!("it lists more than {most} `{member}`")));
+                }
                 reading.read(element);
-            }
-            if reading.len() > ELEMENTS_MAX {
-                let what = format!("more `{}` than the gateway keeps", family.member());
-                return Err(self.malformed(&what));
+                if reading.seen.is_multiple_of(AT_ONCE) {
+                    tokio::task::yield_now().await;
+                }
             }
             let next = doc.root().get("nextCursor").and_then(Value::as_str);
-            let Some(next) = next else { return Ok(reading.listed) };
+            let Some(next) = next else { return Ok(reading.done()) };
             let next: Box<str> = next.into();
             // A cursor that comes again leads in a circle: what it would bring is known.
             if !cursors.insert(next.clone()) {
                 let fault = "its pages lead in a circle; what came before is used";
                 reading.listed.faults.push(format!("`{}`: {fault}", family.member()));
-                return Ok(reading.listed);
+                return Ok(reading.done());
             }
             cursor = Some(next);
         }
@@ -97,6 +137,12 @@ where
         let (name, member) = (&self.upstream.name, family.member());
         let message = format!("`{name}` refused to list its `{member}` (JSON-RPC error {code})");
         Error::new(Code::ExternalServiceError, message).with_kind("rpc_error").from_upstream()
+    }
+
+    /// What was listed before stays.
+    fn too_large(&self, what: &str) -> Error {
+        let message = format!("`{}` lists too much: {what}", self.upstream.name);
+        Error::new(Code::ExternalServiceError, message).with_kind("too_large").from_upstream()
     }
 
     fn malformed(&self, what: &str) -> Error {
@@ -117,6 +163,8 @@ struct Reading<'k> {
     /// nobody.
     tasks: bool,
     names: HashSet<Arc<str>>,
+    /// Elements, also those that could not be read.
+    seen: usize,
     listed: Listed,
 }
 
@@ -129,18 +177,22 @@ impl<'k> Reading<'k> {
         let listed = Listed { elements, faults: Vec::new() };
         let (headers, tasks) = (era != Some(Era::Lite) && !is_pipe, era == Some(Era::Legacy));
         let known = known.iter().map(|tool| (&*tool.raw, tool)).collect();
-        Self { family, known, headers, tasks, names: HashSet::new(), listed }
+        Self { family, known, headers, tasks, names: HashSet::new(), seen: 0, listed }
     }
 
-    fn len(&self) -> usize {
-        match &self.listed.elements {
-            Elements::Tools(tools) => tools.len(),
-            Elements::Others(others) => others.len(),
+    /// What was read, with the first of its faults.
+    fn done(mut self) -> Listed {
+        let faults = &mut self.listed.faults;
+        if faults.len() > FAULTS_MAX {
+            faults.truncate(FAULTS_MAX);
+            faults.push(format!("`{}`: and more", self.family.member()));
         }
+        self.listed
     }
 
     /// Takes one element; one that cannot be read costs only itself.
     fn read(&mut self, element: Value<'_>) {
+        self.seen += 1;
         if self.tasks && self.family == Family::Tools && downgrade::only_as_task(element) {
             let name = element.get("name").and_then(Value::as_str).unwrap_or_default();
             let shown: String = name.chars().take(128).collect();
@@ -209,7 +261,10 @@ fn read_tool(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::json::{Duplicates, Limits};
+    use crate::{
+        json::{Duplicates, Limits},
+        registry::MAX_DEFINITION,
+    };
 
     fn listed(
         family: Family,
@@ -223,7 +278,7 @@ mod tests {
         for element in doc.root().elements() {
             reading.read(element);
         }
-        reading.listed
+        reading.done()
     }
 
     fn read(family: Family, era: Option<Era>, elements: &str) -> (Vec<String>, usize) {
@@ -267,6 +322,27 @@ mod tests {
             );
             assert_eq!(read(family, None, &listing), (vec!["a".into(), "b".into()], 5), "{key}");
         }
+    }
+
+    #[test]
+    fn an_element_that_is_too_large_costs_only_itself() {
+        for (family, key) in [(Family::Tools, "name"), (Family::Prompts, "name")] {
+            let long = "x".repeat(MAX_DEFINITION);
+            let listing = format!(r#"[{{"{key}":"a","description":"{long}"}},{{"{key}":"b"}}]"#);
+            assert_eq!(read(family, None, &listing), (vec!["b".into()], 1), "{key}");
+        }
+    }
+
+    #[test]
+    fn of_hundreds_of_thousands_of_faults_the_first_are_told() {
+        let listing = format!("[{}]", vec!["7"; 300_000].join(","));
+        assert_eq!(read(Family::Tools, None, &listing), (vec![], FAULTS_MAX + 1));
+    }
+
+    #[test]
+    fn a_look_has_room_for_so_much_and_no_more() {
+        let room = Room::new(super::Limits { bytes: 10, elements: 1 });
+        assert_eq!([6, 4, 1, usize::MAX].map(|bytes| room.take(bytes)), [true, true, false, false]);
     }
 
     #[test]

@@ -13,7 +13,8 @@ use futures_util::{StreamExt, future::BoxFuture, stream::FuturesUnordered};
 use rand::RngExt;
 use tower::Service;
 
-use self::listing::{Elements, Listed};
+pub use self::listing::Limits;
+use self::listing::{Elements, Listed, Room};
 use crate::{
     clock::Clock,
     error::Error,
@@ -59,6 +60,8 @@ pub struct Watcher<S> {
     pub service: S,
     /// Between two listings.
     pub interval: Duration,
+    /// What it may list.
+    pub limits: Limits,
     pub on_change: OnChange,
     /// `None`: what is seen first is what is approved first.
     pub pins: Option<Arc<dyn Pins>>,
@@ -80,6 +83,9 @@ struct Told {
     /// Families whose listing failed the last time.
     failing: HashSet<Family>,
 }
+
+/// Faults of elements that are remembered as told.
+const TOLD_MAX: usize = 1_000;
 
 /// How long a listing that has come waits for those of other families.
 const TOGETHER: Duration = Duration::from_millis(100);
@@ -182,10 +188,10 @@ where
             changed |= self.listed(Vec::new()).await.changed;
         }
         let declared = Family::ALL.into_iter().filter(|f| served.contains(f.capability()));
-        let tools = told.tools.clone();
+        let (tools, room) = (told.tools.clone(), Room::new(self.limits));
         let pages = |family| {
-            let known = &tools;
-            async move { (family, self.pages(family, known).await) }
+            let (known, room) = (&tools, &room);
+            async move { (family, self.pages(family, known, room).await) }
         };
         let mut listings: FuturesUnordered<_> = declared.map(pages).collect();
         let (mut good, mut failed) = (listings.is_empty(), Vec::new());
@@ -220,6 +226,10 @@ where
     async fn take(&self, family: Family, listing: Listed, told: &mut Told) -> bool {
         let name = &self.upstream.name;
         told.failing.remove(&family);
+        // Whoever names everything anew each time does not fill the memory with it.
+        if told.faults.len() > TOLD_MAX {
+            told.faults.clear();
+        }
         for fault in listing.faults {
             if told.faults.insert(fault.clone()) {
                 tracing::warn!(upstream.name = %name, "of what is listed: {fault}");

@@ -73,6 +73,8 @@ codes! {
     ForwardedToken = "C105",
     /// An entry that lets nearly every address be dialled.
     WideEgress = "C106",
+    /// A client's secret goes to whichever authorization server a server names.
+    UnboundSecret = "C107",
 
     UnknownKind = "P001",
     BadGlob = "P002",

@@ -12,10 +12,10 @@ pub const PURPOSE: &str = "ticket";
 /// The longest sealed ticket, in characters: it stands in a URL.
 const MAX_TICKET: usize = 4 * 1024;
 
-/// A name for a link that has a ticket in it: whoever knows the link can work it out, and nobody
-/// the link from it.
-pub fn name_of(link: &str) -> String {
-    let digest: [u8; 32] = Sha256::digest(link).into();
+/// A name for a text, such as a link that has a ticket in it: whoever knows the text can work it
+/// out, and nobody the text from it.
+pub fn name_of(text: &str) -> String {
+    let digest: [u8; 32] = Sha256::digest(text).into();
     let digits = ids::hex::<32, 64>(digest);
     digits.iter().take(32).map(|digit| char::from(*digit)).collect()
 }

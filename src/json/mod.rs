@@ -5,6 +5,7 @@
 //! changed is changed in place (`splice`). Not here: what a message means (`dialect`), and schemas.
 
 mod canonical;
+mod fragment;
 mod keys;
 mod number;
 mod parse;
@@ -15,6 +16,7 @@ mod value;
 mod write;
 
 pub use canonical::canonical;
+pub use fragment::fragment;
 pub use value::{Elements, Key, Members, NumberForm, Value};
 pub use write::write_str;
 

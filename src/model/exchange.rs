@@ -340,6 +340,8 @@ pub struct ServerChange {
     pub what: &'static str,
     /// With whom it is shared from here on.
     pub team: Option<Arc<str>>,
+    /// With whom somebody was to grant a token, where he came back from there.
+    pub issuer: Option<Arc<str>>,
 }
 
 /// What somebody said, or wanted to say, to a request for approval.

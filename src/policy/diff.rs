@@ -7,6 +7,7 @@
 //! through no more, they are taken to let through more.
 
 mod given;
+mod own;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -25,13 +26,27 @@ pub struct Difference {
     /// `None`: tenants that have no file of their own.
     pub tenant: Option<TenantId>,
     pub who: Seer,
-    pub family: Family,
-    /// `upstream/name`, or a glob for what no file names.
+    pub about: About,
+    /// `upstream/name`, or a glob for what no file names; of what else it is about, in words.
     pub item: String,
     /// The conditions that it is about, where some calls only are decided differently.
     pub only: Option<String>,
     /// How much of a quota is spent when it is so.
     pub when: Option<String>,
+}
+
+/// What somebody gains or loses.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum About {
+    Item(Family),
+    /// Where employees may register servers of their own.
+    Hosts,
+    /// Sharing those.
+    Sharing,
+    /// How many of them one may have.
+    Number,
+    /// Whether their tools wait for an approval.
+    Approving,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -88,11 +103,16 @@ pub fn diff(
     let mut found = BTreeSet::new();
     for tenant in tenants {
         let (roles, callers) = mentioned([old, new], tenant);
-        compared.tenant(tenant, &roles, &callers, &mut found);
+        let seers = seers(&roles, &callers);
+        compared.tenant(tenant, &seers, &mut found);
+        found.extend(own::compare(old, new, tenant, &seers));
     }
     compared.directory(old, new, &mut found);
     found
 }
+
+/// Stands for every server that employees have registered.
+const ANY_OWN: &str = "mcp_*";
 
 /// What stands for the items that no file names: the globs of rules over upstreams with a
 /// `default`, and the default itself. A glob matches its own text.
@@ -113,9 +133,21 @@ fn unnamed(old: &Policies, new: &Policies) -> BTreeSet<Named> {
         });
         found.extend(all);
     }
+    let own = [old, new].into_iter().any(Policies::classifies_own);
+    if own {
+        found.extend(Family::ALL.map(|family| Named {
+            family,
+            upstream: ANY_OWN.into(),
+            name: any.clone(),
+        }));
+    }
     for rule in old.rules().chain(new.rules()) {
         for (family, glob) in rule.globs.iter() {
-            let Some((_, name)) = glob.as_str().split_once('/') else { continue };
+            let Some((upstream, name)) = glob.as_str().split_once('/') else { continue };
+            if own && glob.may_be_of_key() {
+                let upstream = if upstream.starts_with("mcp_") { upstream } else { ANY_OWN };
+                found.insert(Named { family, upstream: upstream.into(), name: name.into() });
+            }
             for upstream in upstreams.iter().filter(|upstream| glob.matches_upstream(upstream)) {
                 found.insert(Named { family, upstream: upstream.clone(), name: name.into() });
             }
@@ -139,8 +171,41 @@ fn mentioned(
         let own = tenant.and_then(|tenant| policies.enforced.tenants.get(tenant));
         let scopes = [Some(&policies.enforced.platform), own].into_iter().flatten();
         roles.extend(scopes.flat_map(|scope| scope.roles.iter().map(|rule| rule.role.clone())));
+        roles.extend(own::roles(policies, tenant));
     }
     (roles, callers)
+}
+
+/// Kinds of callers, from the smallest to the largest: a difference that a smaller one has told is
+/// not told again.
+fn seers(roles: &BTreeSet<Role>, callers: &BTreeSet<CallerId>) -> Vec<Seer> {
+    let seer = |roles: Vec<Role>, caller: Option<&CallerId>, key| Seer {
+        roles,
+        caller: caller.cloned(),
+        key,
+        employee: None,
+    };
+    let callers: Vec<Option<&CallerId>> =
+        [None].into_iter().chain(callers.iter().map(Some)).collect();
+    let mut seers = Vec::new();
+    for caller in callers.iter().filter(|caller| caller.is_some()) {
+        seers.push(seer(Vec::new(), *caller, true));
+    }
+    for caller in &callers {
+        seers.push(seer(Vec::new(), *caller, false));
+    }
+    for caller in &callers {
+        seers.extend(roles.iter().map(|role| seer(vec![role.clone()], *caller, false)));
+    }
+    for caller in &callers {
+        for (index, first) in roles.iter().enumerate() {
+            let others = roles.iter().skip(index + 1);
+            seers.extend(
+                others.map(|other| seer(vec![first.clone(), other.clone()], *caller, false)),
+            );
+        }
+    }
+    seers
 }
 
 struct Compared {
@@ -163,44 +228,10 @@ struct Terms {
 }
 
 impl Compared {
-    fn tenant(
-        &self,
-        tenant: Option<&TenantId>,
-        roles: &BTreeSet<Role>,
-        callers: &BTreeSet<CallerId>,
-        found: &mut BTreeSet<Difference>,
-    ) {
-        let seer = |roles: Vec<Role>, caller: Option<&CallerId>, key| Seer {
-            roles,
-            caller: caller.cloned(),
-            key,
-            employee: None,
-        };
-        let callers: Vec<Option<&CallerId>> =
-            [None].into_iter().chain(callers.iter().map(Some)).collect();
-        // From the smallest to the largest: a difference that a smaller one has told is not told
-        // again.
-        let mut seers = Vec::new();
-        for caller in callers.iter().filter(|caller| caller.is_some()) {
-            seers.push(seer(Vec::new(), *caller, true));
-        }
-        for caller in &callers {
-            seers.push(seer(Vec::new(), *caller, false));
-        }
-        for caller in &callers {
-            seers.extend(roles.iter().map(|role| seer(vec![role.clone()], *caller, false)));
-        }
-        for caller in &callers {
-            for (index, first) in roles.iter().enumerate() {
-                let others = roles.iter().skip(index + 1);
-                seers.extend(
-                    others.map(|other| seer(vec![first.clone(), other.clone()], *caller, false)),
-                );
-            }
-        }
+    fn tenant(&self, tenant: Option<&TenantId>, seers: &[Seer], found: &mut BTreeSet<Difference>) {
         let mut told: BTreeMap<Point, Vec<Seer>> = BTreeMap::new();
         for seer in seers {
-            let (old, new) = (self.old.look(tenant, &seer), self.new.look(tenant, &seer));
+            let (old, new) = (self.old.look(tenant, seer), self.new.look(tenant, seer));
             for index in 0..self.old.items.len() {
                 let compared = compare(&old.meet(index), &new.meet(index));
                 let compared = compared.into_iter().map(|(kind, only)| (kind, only, None, None));
@@ -213,7 +244,7 @@ impl Compared {
                     let known = told.entry((kind, index, part, when.clone())).or_default();
                     if !known.iter().any(|known| seer.includes(known)) {
                         known.push(seer.clone());
-                        let mut difference = self.difference(kind, tenant, &seer, index, only);
+                        let mut difference = self.difference(kind, tenant, seer, index, only);
                         difference.iter_mut().for_each(|d| d.when.clone_from(&when));
                         found.extend(difference);
                     }
@@ -274,7 +305,7 @@ impl Compared {
             kind,
             tenant: tenant.cloned(),
             who: who.clone(),
-            family: item.family,
+            about: About::Item(item.family),
             item: item.full(),
             only,
             when: None,

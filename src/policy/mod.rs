@@ -39,7 +39,7 @@ use crate::model::exchange::DecisionKind;
 pub use answer::{Answered, Question};
 pub use bits::BitSet;
 pub use compile::{ItemPolicy, Policies, PolicyFile, Subject};
-pub use diff::{Difference, DifferenceKind, Seer, diff};
+pub use diff::{About, Difference, DifferenceKind, Seer, diff};
 pub use document::{
     Approval, Approvers, Asked, Case, Directory, Effect, Employee, Expected, ExpectedDecision,
     Globs, Injected, Language, LimitKey, LimitKind, LimitRule, Override, Parameter, Pin, QuotaRule,

@@ -16,7 +16,7 @@ use super::{
 use crate::{
     fault::Span,
     model::{
-        caller::{Roles, TenantId},
+        caller::{Role, Roles, TenantId},
         server::IdempotencyMode,
     },
 };
@@ -138,12 +138,79 @@ impl HostGlob {
             }
     }
 
+    /// Whether it is about all that the other is about.
+    pub fn covers(&self, other: &HostGlob) -> bool {
+        let port = match (self.port, other.port) {
+            (PortPattern::Any, _) => true,
+            (PortPattern::Usual, PortPattern::Exactly(port)) => matches!(port, 80 | 443),
+            (own, other) => own == other,
+        };
+        port && self.host.covers(&other.host)
+    }
+
+    /// Whether some of these are about all that it is about.
+    pub fn is_within(&self, globs: &[HostGlob]) -> bool {
+        let one = |own: &HostGlob| globs.iter().any(|glob| glob.covers(own));
+        let at = |port| one(&HostGlob { port: PortPattern::Exactly(port), ..self.clone() });
+        one(self) || (self.port == PortPattern::Usual && at(80) && at(443))
+    }
+
+    /// What both are about. Names are nested or apart, and so are ports.
+    fn both(&self, other: &HostGlob) -> Option<HostGlob> {
+        let host = match (self.host.covers(&other.host), other.host.covers(&self.host)) {
+            (true, _) => &other.host,
+            (_, true) => &self.host,
+            (false, false) => return None,
+        };
+        let port = match (self.port, other.port) {
+            (PortPattern::Any, port) | (port, PortPattern::Any) => port,
+            (PortPattern::Usual, PortPattern::Exactly(port @ (80 | 443)))
+            | (PortPattern::Exactly(port @ (80 | 443)), PortPattern::Usual) => {
+                PortPattern::Exactly(port)
+            }
+            (own, other) if own == other => own,
+            _ => return None,
+        };
+        let mut both = HostGlob { at: self.at.clone(), text: "".into(), host: host.clone(), port };
+        both.text = both.to_string().into();
+        Some(both)
+    }
+
     /// Whether anybody's server is meant: any host, or all below a name that is handed out.
     pub fn is_anything(&self) -> bool {
         match &self.host {
             HostPattern::Any => true,
             HostPattern::Below(rest) => !rest.contains('.'),
             HostPattern::Exactly(_) => false,
+        }
+    }
+}
+
+impl fmt::Display for HostGlob {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.host {
+            HostPattern::Any => f.write_str("*"),
+            HostPattern::Exactly(host) => f.write_str(host),
+            HostPattern::Below(host) => write!(f, "*.{host}"),
+        }?;
+        match self.port {
+            PortPattern::Usual => Ok(()),
+            PortPattern::Any => f.write_str(":*"),
+            PortPattern::Exactly(port) => write!(f, ":{port}"),
+        }
+    }
+}
+
+impl HostPattern {
+    fn covers(&self, other: &HostPattern) -> bool {
+        match (self, other) {
+            (HostPattern::Any, _) => true,
+            (HostPattern::Exactly(own), HostPattern::Exactly(other)) => own == other,
+            (HostPattern::Below(own), HostPattern::Exactly(host) | HostPattern::Below(host)) => {
+                let below = host.strip_suffix(&**own).is_some_and(|rest| rest.ends_with('.'));
+                below || (matches!(other, HostPattern::Below(_)) && own == host)
+            }
+            _ => false,
         }
     }
 }
@@ -181,14 +248,9 @@ impl SelfService {
     /// # Errors
     /// Why not, by the rule that says so.
     pub fn may_register(&self, roles: &Roles, host: &str, port: u16) -> Result<(), NotAllowed> {
-        let held = self.book().with_included(roles);
+        self.may_register_any(roles)?;
         for rule in self.rules() {
             let no = |reason| NotAllowed { reason, at: rule.at.clone() };
-            if let Some(asked) = &rule.roles
-                && !asked.iter().any(|role| held.contains(role.value.as_str()))
-            {
-                return Err(no(NotAllowedReason::Role));
-            }
             if let Some(hosts) = &rule.hosts
                 && !hosts.iter().any(|glob| glob.matches(host, port))
             {
@@ -196,6 +258,47 @@ impl SelfService {
             }
         }
         Ok(())
+    }
+
+    /// Whether an employee with these roles may register anything at all.
+    pub(super) fn may_register_something(&self, roles: &Roles) -> bool {
+        let held = self.book().with_included(roles);
+        let mut asked = self.rules().filter_map(|rule| rule.roles.as_ref());
+        asked.all(|asked| asked.iter().any(|role| held.contains(role.value.as_str())))
+    }
+
+    /// The hosts that may be registered: where two scopes name some, those that both name.
+    pub(super) fn hosts(&self) -> Vec<HostGlob> {
+        let mut lists = self.rules().filter_map(|rule| rule.hosts.as_ref());
+        let Some(first) = lists.next() else { return Vec::new() };
+        lists.fold(first.to_vec(), |hosts, list| {
+            let pairs = hosts.iter().flat_map(|own| list.iter().map(move |other| (own, other)));
+            pairs.filter_map(|(own, other)| own.both(other)).collect()
+        })
+    }
+
+    /// The roles of which it says something.
+    pub(super) fn roles(&self) -> impl Iterator<Item = &Role> {
+        let register = self.rules().filter_map(|rule| rule.roles.as_ref()).flatten();
+        let share = self.rules().filter_map(|rule| rule.share.as_ref());
+        let share = share.flat_map(|share| share.roles.iter());
+        register.chain(share).map(|role| &role.value)
+    }
+
+    /// Whether an employee with these roles may register any server, wherever it is.
+    ///
+    /// # Errors
+    /// Why not, by the rule that says so.
+    pub fn may_register_any(&self, roles: &Roles) -> Result<(), NotAllowed> {
+        let held = self.book().with_included(roles);
+        let lacks = |rule: &&Arc<SelfServiceRule>| {
+            let roles = rule.roles.as_ref();
+            roles.is_some_and(|all| !all.iter().any(|role| held.contains(role.value.as_str())))
+        };
+        match self.rules().find(lacks) {
+            Some(rule) => Err(NotAllowed { reason: NotAllowedReason::Role, at: rule.at.clone() }),
+            None => Ok(()),
+        }
     }
 
     /// Whether an employee with these roles may share what he registered with a team of his.
@@ -250,6 +353,12 @@ impl Policies {
     /// What the employees of a tenant may register themselves; `None`: nothing.
     pub fn self_service(&self, tenant: &TenantId) -> Option<SelfService> {
         self.enforced.self_service(tenant)
+    }
+
+    /// Whether some tenant's employees may have tools of their own that no file classifies.
+    pub(super) fn classifies_own(&self) -> bool {
+        let mut scopes = self.enforced.scopes();
+        scopes.any(|scope| scope.self_service.as_ref().is_some_and(|rule| rule.default.is_some()))
     }
 
     /// The policies for what employees of one tenant have registered: what no file classifies of

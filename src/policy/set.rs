@@ -134,6 +134,13 @@ impl Set {
             && !rules(Effect::Deny).filter(for_all).any(about)
     }
 
+    /// Whether the rules may let somebody of a tenant use something of an upstream, whatever it
+    /// turns out to have: for one that was never listed.
+    pub fn may_open_to_somebody(&self, tenant: &TenantId, upstream: &str) -> bool {
+        let mut rules = self.scopes_of(tenant).flat_map(|scope| scope.rules.iter());
+        rules.any(|rule| rule.effect == Effect::Allow && rule.globs.may_be_of(upstream))
+    }
+
     pub fn revision(&self) -> &Arc<str> {
         &self.bound.policies.revision
     }

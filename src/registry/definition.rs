@@ -21,6 +21,10 @@ use crate::{
     mcp::Family,
 };
 
+/// The largest definition that is taken into a catalog, in bytes. It is compared with others, kept,
+/// and looked at: twice the largest `inputSchema` is more than any has.
+pub const MAX_DEFINITION: usize = 512 * 1024;
+
 /// Members that a pin covers: everything a model or a client acts on.
 pub(super) const PINNED: [&str; 6] =
     ["name", "title", "description", "inputSchema", "outputSchema", "annotations"];
@@ -91,6 +95,8 @@ pub enum DefinitionFault {
     NotAnObject,
     #[error("a listed tool has no name")]
     NoName,
+    #[error("an element of `{0}` is larger than {MAX_DEFINITION} bytes")]
+    TooLarge(&'static str),
     #[error("an element of `{0}` is not a JSON object")]
     NoObject(&'static str),
     #[error("an element of `{family}` has no `{key}`")]
@@ -103,14 +109,30 @@ pub enum DefinitionFault {
 
 /// Reads one element of a listing's `tools`.
 pub fn read_definition(tool: Value<'_>) -> Result<Definition, DefinitionFault> {
+    read(tool, |schema| ArgumentSchema::compile(schema.map(Value::raw)))
+}
+
+/// Reads an element that was read when it was listed, and is known since: whoever knows many of
+/// which few are called has no schema compiled before somebody calls.
+pub fn read_known(tool: Value<'_>) -> Result<Definition, DefinitionFault> {
+    read(tool, |schema| Ok(ArgumentSchema::known(schema.map(Value::bytes))))
+}
+
+fn read(
+    tool: Value<'_>,
+    schema: impl FnOnce(Option<Value<'_>>) -> Result<ArgumentSchema, SchemaFault>,
+) -> Result<Definition, DefinitionFault> {
     if tool.kind() != Kind::Object {
         return Err(DefinitionFault::NotAnObject);
+    }
+    if tool.raw().len() > MAX_DEFINITION {
+        return Err(DefinitionFault::TooLarge(Family::Tools.member()));
     }
     let raw: Bytes = tool.bytes();
     let name_value = tool.get("name").ok_or(DefinitionFault::NoName)?;
     let name = name_value.as_str().filter(|name| !name.is_empty());
     let name: Arc<str> = name.ok_or(DefinitionFault::NoName)?.into();
-    let arguments = ArgumentSchema::compile(tool.get("inputSchema").map(Value::raw))
+    let arguments = schema(tool.get("inputSchema"))
         .map_err(|fault| DefinitionFault::Schema(name.chars().take(128).collect(), fault))?;
     let params = tool.get("inputSchema").map_or(Ok(Vec::new()), param_header::read);
     let params =
@@ -138,6 +160,9 @@ pub fn read_definition(tool: Value<'_>) -> Result<Definition, DefinitionFault> {
 pub fn read_entry(family: Family, element: Value<'_>) -> Result<Entry, DefinitionFault> {
     if element.kind() != Kind::Object {
         return Err(DefinitionFault::NoObject(family.member()));
+    }
+    if element.raw().len() > MAX_DEFINITION {
+        return Err(DefinitionFault::TooLarge(family.member()));
     }
     let unnamed = DefinitionFault::NoKey { family: family.member(), key: family.key() };
     let Some(value) = element.get(family.key()) else { return Err(unnamed) };

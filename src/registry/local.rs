@@ -8,8 +8,8 @@ use std::{
 use parking_lot::Mutex;
 
 use super::store::{
-    Approved, Bounds, Digests, History, How, Kept, PinStore, SOME, Scope, Seen, Then, Version,
-    Which, Wish,
+    Approved, Bounds, Digests, HandedOn, History, How, Kept, PinStore, SOME, Scope, Seen, Then,
+    Version, Which, Wish,
 };
 
 /// A store without a disk.
@@ -35,6 +35,7 @@ impl All {
             first_ms: at_ms,
             approved: None,
             by_first_use: false,
+            is_other: false,
         };
         if !self.tools.contains_key(&key) {
             let all = self.tools.range((scope.clone(), "".into())..);
@@ -56,7 +57,8 @@ impl All {
             }
         };
         kept.version = Some(version);
-        if history.approved().is_none() && seen.first_use {
+        kept.is_other = history.approved().is_none() && history.is_other(seen.digest);
+        if history.approved().is_none() && seen.first_use && !kept.is_other {
             self.number += 1;
             let wish = Wish {
                 scope: scope.clone(),
@@ -84,7 +86,7 @@ impl History {
     /// Another version; one that nobody approved makes room for it, the longest unseen first.
     fn add(&mut self, digest: [u8; 32], definition: bytes::Bytes, at_ms: u64, most: usize) -> u64 {
         let approved: HashSet<u64> = self.approvals.iter().map(|it| it.version).collect();
-        let spare = |known: &Version| !approved.contains(&known.version);
+        let spare = |known: &Version| !known.vouched && !approved.contains(&known.version);
         while self.versions.iter().filter(|known| spare(known)).count() >= most.max(1) {
             let spares = self.versions.iter().filter(|known| spare(known));
             let oldest = spares.min_by_key(|known| (known.last_ms, known.version));
@@ -93,7 +95,8 @@ impl History {
         }
         let version = self.versions.last().map_or(1, |last| last.version + 1);
         let (first_ms, last_ms) = (at_ms, at_ms);
-        self.versions.push(Version { version, digest, definition, first_ms, last_ms });
+        let vouched = false;
+        self.versions.push(Version { version, digest, definition, first_ms, last_ms, vouched });
         version
     }
 
@@ -143,6 +146,7 @@ impl PinStore for Local {
                 first_ms: known.first_ms,
                 approved: history.approved().cloned(),
                 by_first_use: false,
+                is_other: history.approved().is_none() && history.is_other(seen.digest),
             })
         });
         let known = known.collect();
@@ -180,6 +184,37 @@ impl PinStore for Local {
     fn history(&self, scope: Scope, tool: Arc<str>, then: Then<History>) {
         let history = self.0.lock().tools.get(&(scope, tool)).cloned();
         then(Ok(history.unwrap_or_default()));
+    }
+
+    fn all_of(&self, scope: Scope, then: Then<Vec<(Arc<str>, History)>>) {
+        let all = self.0.lock();
+        let own = all.tools.range((scope.clone(), "".into())..);
+        let own = own.take_while(|((of, _), _)| *of == scope);
+        let own = own.map(|((_, tool), history)| (tool.clone(), history.clone())).collect();
+        drop(all);
+        then(Ok(own));
+    }
+
+    fn take_over(
+        &self,
+        scope: Scope,
+        tools: Vec<HandedOn>,
+        bounds: Bounds,
+        at_ms: u64,
+        then: Then<()>,
+    ) {
+        let mut all = self.0.lock();
+        for handed in tools {
+            let key = (scope.clone(), handed.tool.clone());
+            let own = all.tools.range((scope.clone(), "".into())..);
+            let count = own.take_while(|((of, _), _)| *of == scope).count();
+            if count < bounds.tools && !all.tools.contains_key(&key) {
+                let versions = handed.within(bounds.versions, at_ms).collect();
+                all.tools.insert(key, History { versions, approvals: Vec::new() });
+            }
+        }
+        drop(all);
+        then(Ok(()));
     }
 
     fn sweep(&self, before_ms: u64, then: Then<()>) {

@@ -29,7 +29,8 @@ use std::{
 
 pub use catalog::{Catalog, Known, KnownTool, Listing, Unfit};
 pub use definition::{
-    DIGEST_FORM, Definition, DefinitionFault, Entry, read_definition, read_entry, read_kept,
+    DIGEST_FORM, Definition, DefinitionFault, Entry, MAX_DEFINITION, read_definition, read_entry,
+    read_kept, read_known,
 };
 pub use drift::{Difference, differences};
 pub use face::{Face, FaceFault, FaceParameter, Faced, Unfilled, Vain};

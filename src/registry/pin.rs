@@ -62,6 +62,8 @@ pub(super) struct Pin {
     pub first_ms: u64,
     /// The store has no room for it.
     refused: bool,
+    /// Whoever handed the tool's history on had approved another definition.
+    is_other: bool,
     given: Option<Given>,
     /// How what is listed differs from what is approved.
     drift: ChangeClasses,
@@ -103,8 +105,8 @@ impl Care {
 impl Pin {
     /// A tool that is listed for the first time.
     pub fn new(seen: Arc<Definition>) -> Self {
-        let (version, first_ms, refused) = (None, 0, false);
-        Self { seen, version, first_ms, refused, given: None, drift: ChangeClasses::NONE }
+        let (version, first_ms, given, drift) = (None, 0, None, ChangeClasses::NONE);
+        Self { seen, version, first_ms, refused: false, is_other: false, given, drift }
     }
 
     /// Takes over what is listed now; says whether that is another definition than before.
@@ -112,7 +114,8 @@ impl Pin {
         let news = self.seen.digest != seen.digest;
         // An equal one stays the same object, so that nothing looks changed.
         if news {
-            (self.seen, self.version, self.refused) = (seen, None, false);
+            (self.seen, self.version) = (seen, None);
+            (self.refused, self.is_other) = (false, false);
             self.compare();
         }
         news
@@ -123,6 +126,7 @@ impl Pin {
         if kept.digest == self.seen.digest {
             (self.version, self.first_ms) = (kept.version, kept.first_ms);
             self.refused = kept.version.is_none();
+            self.is_other = kept.is_other;
         }
         kept.approved.as_ref().is_some_and(|approved| self.approve(approved))
     }
@@ -181,7 +185,7 @@ impl Pin {
             return (&self.seen, differs.then_some(Held::Changed));
         }
         match self.given(care) {
-            None if care.takes_first() => (&self.seen, Some(Held::Unkept)),
+            None if care.takes_first() && !self.is_other => (&self.seen, Some(Held::Unkept)),
             None => (&self.seen, Some(Held::New)),
             Some(given) if given.definition.digest == self.seen.digest => (&given.definition, None),
             // What looks at what everybody may see goes on as it was approved, where policy does
@@ -210,6 +214,7 @@ impl Pin {
 
     /// Whether a store is to be asked about it: it has not been kept, or would be approved.
     pub fn is_unsettled(&self, care: impl FnOnce() -> Care) -> bool {
-        !self.refused && (self.version.is_none() || (self.given.is_none() && care().takes_first()))
+        let waits = || self.given.is_none() && !self.is_other && care().takes_first();
+        !self.refused && (self.version.is_none() || waits())
     }
 }

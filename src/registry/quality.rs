@@ -88,8 +88,9 @@ impl Quality {
 fn look(tool: Value<'_>, findings: &mut Findings) {
     prose::look(tool, findings);
     let schema = tool.get("inputSchema");
-    schema::look(tool, schema, findings);
-    power::look(tool, schema, findings);
+    let parameters = schema::parameters(tool, schema);
+    schema::look(tool, schema, &parameters, findings);
+    power::look(tool, &parameters, findings);
     for member in PINNED {
         if let Some(value) = tool.get(member) {
             places::walk(value, member, findings, &mut |place, text, findings| {

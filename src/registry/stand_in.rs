@@ -4,6 +4,8 @@
 //! Careful rather than clever: schemas that can imply each other in ways beyond plain members are
 //! taken to differ. Each call's arguments are checked besides, before they leave.
 
+use std::collections::HashSet;
+
 use serde_json::{Map, Value};
 
 use super::Definition;
@@ -39,13 +41,13 @@ fn takes(other: Option<&Value>, tool: Option<&Value>) -> bool {
             .and_then(|all| all.get(name))
             .is_some_and(|other| bare(other) == bare(schema))
     });
-    all_known && other.required.iter().all(|name| tool.required.contains(name))
+    all_known && other.required.is_subset(&tool.required)
 }
 
 /// An object schema that says no more than which members there are.
 struct PlainObject<'a> {
     properties: Option<&'a Map<String, Value>>,
-    required: Vec<&'a str>,
+    required: HashSet<&'a str>,
 }
 
 fn plain(schema: &Value) -> Option<PlainObject<'_>> {

@@ -54,6 +54,9 @@ pub struct Kept {
     pub approved: Option<Approved>,
     /// It was approved just now, because it is the first.
     pub by_first_use: bool,
+    /// Whoever handed the tool's history on had approved another one, so this is not approved by
+    /// being seen first.
+    pub is_other: bool,
 }
 
 /// How a definition came to be approved.
@@ -113,6 +116,16 @@ pub struct Version {
     pub first_ms: u64,
     /// To the hour, while it goes on being listed.
     pub last_ms: u64,
+    /// It was handed on by another gateway, where it was approved. Here that approves nothing.
+    pub vouched: bool,
+}
+
+/// What another gateway has kept of a tool: the numbers are its own.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HandedOn {
+    pub tool: Arc<str>,
+    /// The oldest first.
+    pub versions: Vec<Version>,
 }
 
 /// All that is kept of a tool, the oldest first.
@@ -154,6 +167,21 @@ pub trait PinStore: Send + Sync + 'static {
     fn since(&self, number: u64, then: Then<Vec<Approved>>);
 
     fn history(&self, scope: Scope, tool: Arc<str>, then: Then<History>);
+
+    /// Everything that is kept of a scope, by tool.
+    fn all_of(&self, scope: Scope, then: Then<Vec<(Arc<str>, History)>>);
+
+    /// Keeps what another gateway has handed on, of those tools of which nothing is kept. It
+    /// approves nothing, and where something was approved there, nothing else is approved here by
+    /// being seen first.
+    fn take_over(
+        &self,
+        scope: Scope,
+        tools: Vec<HandedOn>,
+        bounds: Bounds,
+        at_ms: u64,
+        then: Then<()>,
+    );
 
     /// Forgets the tools that were not listed since, but for those of which somebody ever approved
     /// a definition.
@@ -248,9 +276,32 @@ impl How {
     }
 }
 
+// === impl HandedOn ===
+
+impl HandedOn {
+    /// What there is room for: what was approved, and the newest of the rest.
+    pub fn within(self, most: usize, at_ms: u64) -> impl Iterator<Item = Version> {
+        let others = self.versions.iter().filter(|version| !version.vouched).count();
+        let mut spare = others.saturating_sub(most.max(1));
+        self.versions.into_iter().filter_map(move |version| {
+            if !version.vouched && spare > 0 {
+                spare -= 1;
+                return None;
+            }
+            Some(Version { last_ms: at_ms, ..version })
+        })
+    }
+}
+
 // === impl History ===
 
 impl History {
+    /// Whether whoever handed the history on had approved another definition than this.
+    pub fn is_other(&self, digest: [u8; 32]) -> bool {
+        let mut vouched = self.versions.iter().filter(|version| version.vouched).peekable();
+        vouched.peek().is_some() && vouched.all(|version| version.digest != digest)
+    }
+
     /// The approval in force.
     pub fn approved(&self) -> Option<&Approved> {
         self.approvals.last()

@@ -231,6 +231,15 @@ impl Hears for ClientState {
             stream.updated(uri);
         }
     }
+
+    /// The session goes on without it; its stream ends, so that the client looks again.
+    fn over(&self, uri: &Arc<str>) {
+        self.unwatch(uri);
+        let stream = self.inner.lock().stream.upgrade();
+        if let Some(stream) = stream {
+            stream.end();
+        }
+    }
 }
 
 impl Drop for ClientState {

@@ -24,6 +24,7 @@ use tokio::{
 use tower::{Layer, Service};
 
 use super::{
+    answer::no_credential,
     client_sessions::{ClientState, ClientStates},
     notices::{
         Full, Hears, Holder, Notices, Refused, Seen, Subscriber, Subscription, Topic, Wanted, Wish,
@@ -150,10 +151,14 @@ impl ListenLayer {
         let (caller, surface) = (Caller::clone(&call.caller), call.surface.clone());
         let subscriber = Subscriber::new(caller, surface, wanted, seen);
         let subscriber = Arc::new(subscriber.following_links(call.links_have_ids()));
+        if beside.is_some() {
+            subscriber.note_own();
+        }
         let mut subscriptions = Vec::new();
         if call.dialect == NorthDialect::Modern {
             let hears: Weak<dyn Hears> = Arc::downgrade(&(subscriber.clone() as Arc<dyn Hears>));
-            let (kept, honoured) = self.watch_all(&call, &world, &view, &filter, &hears).await?;
+            let seen = Sight { world: &world, view: &view, beside };
+            let (kept, honoured) = self.watch_all(&call, seen, &filter, &hears).await?;
             subscriptions = kept;
             let Wanted { tools, prompts, resources } = wanted;
             let honoured = Filter { tools, prompts, resources, ..honoured };
@@ -175,8 +180,7 @@ impl ListenLayer {
     async fn watch_all(
         &self,
         call: &Call,
-        world: &World,
-        view: &Arc<View>,
+        sight: Sight<'_>,
         filter: &Filter,
         hears: &Weak<dyn Hears>,
     ) -> Result<(Vec<Subscription>, Filter), Error> {
@@ -188,22 +192,20 @@ impl ListenLayer {
         let (mut uris, mut ids) = (HashSet::new(), HashSet::new());
         let resources =
             filter.updates.iter().filter(|uri| uris.insert(&***uri)).filter_map(|uri| {
-                let (index, own) = visible(call, world, view, uri)?;
-                watchable(world.upstreams.get(index)?)
-                    .then(|| wish(call, index, own, uri, hears.clone()))
+                let (upstream, own) = sight.visible(call, uri)?;
+                watchable(&upstream).then(|| wish(call, upstream, own, uri, hears.clone()))
             });
-        let tasks = filter
-            .tasks
-            .iter()
-            .filter(|id| ids.insert(&***id))
-            .filter_map(|id| self.task(call, world, id, hears));
+        let tasks =
+            filter.tasks.iter().filter(|id| ids.insert(&***id)).filter_map(|id| {
+                sight.worlds().find_map(|world| self.task(call, world, id, hears))
+            });
         let pending = resources.chain(tasks).map(|wish| {
-            let patience = world.upstreams.get(wish.upstream).map(|upstream| upstream.timeout);
+            let patience = wish.upstream.timeout + GRACE;
             let is_task = matches!(wish.topic, Topic::Task { .. });
             let public = wish.public.clone();
             let (subscription, answer) = self.notices.feeds.subscribe(wish);
             async move {
-                let answer = answered(answer, patience.unwrap_or_default() + GRACE).await;
+                let answer = answered(answer, patience).await;
                 answer.is_ok().then_some((subscription, is_task, public))
             }
         });
@@ -255,10 +257,11 @@ impl ListenLayer {
         if !world.catalog.served(&call.surface).contains(Served::SUBSCRIBE) {
             return Err(unserved(Method::Subscribe));
         }
-        let (index, own) =
+        let (upstream, own) =
             visible(call, world, permit.view(), &uri).ok_or_else(|| unknown_resource(&uri))?;
-        let upstream = world.upstreams.get(index).filter(|upstream| watchable(upstream));
-        let upstream = upstream.ok_or_else(|| unserved(Method::Subscribe))?;
+        if !watchable(&upstream) {
+            return Err(unserved(Method::Subscribe));
+        }
         call.exchange.facts().upstream = Some(upstream.name.shared());
         if state.watches(&uri) {
             return Ok(empty());
@@ -272,7 +275,7 @@ impl ListenLayer {
         }
         let hears: Weak<dyn Hears> = Arc::downgrade(&(state.clone() as Arc<dyn Hears>));
         let (subscription, answer) =
-            self.notices.feeds.subscribe(wish(call, index, own, &uri, hears));
+            self.notices.feeds.subscribe(wish(call, upstream.clone(), own, &uri, hears));
         match answered(answer, upstream.timeout + GRACE).await {
             Ok(()) => {
                 state.watch(uri, subscription);
@@ -281,7 +284,8 @@ impl ListenLayer {
             Err(Refused::Rpc(error)) => {
                 Ok(Reply { headers: SmallVec::new(), content: Content::Final(Final::Error(error)) })
             }
-            Err(Refused::Declined) => Err(unknown_resource(&uri)),
+            Err(Refused::Declined | Refused::Gone) => Err(unknown_resource(&uri)),
+            Err(Refused::Unset) => Err(no_credential(&upstream, &call.caller)),
             Err(Refused::Failed(why)) => {
                 Err(Error::new(Code::ExternalServiceError, String::from(why)).from_upstream())
             }
@@ -309,6 +313,25 @@ impl ListenLayer {
     }
 }
 
+/// What a stream's caller sees: of everybody's, and of his own beside it.
+#[derive(Clone, Copy)]
+struct Sight<'a> {
+    world: &'a World,
+    view: &'a Arc<View>,
+    beside: Option<&'a Beside>,
+}
+
+impl<'a> Sight<'a> {
+    fn worlds(self) -> impl Iterator<Item = &'a World> {
+        [self.world].into_iter().chain(self.beside.map(|beside| &*beside.world))
+    }
+
+    fn visible(self, call: &Call, uri: &str) -> Option<(Arc<Upstream>, String)> {
+        let own = || self.beside.and_then(|own| visible(call, &own.world, &own.view, uri));
+        visible(call, self.world, self.view, uri).or_else(own)
+    }
+}
+
 fn empty() -> Reply {
     Reply::result(ResultBody::own(Bytes::from_static(b"{}")))
 }
@@ -327,10 +350,6 @@ fn offered(world: &World, beside: Option<&Beside>, surface: &Surface) -> Wanted 
 
 /// A server that tells of its resources. One that keeps nothing of a session cannot.
 fn watchable(upstream: &Upstream) -> bool {
-    // Streams are followed for everybody's servers alone.
-    if upstream.name.is_key() {
-        return false;
-    }
     let declared = upstream.served().contains(Served::SUBSCRIBE);
     match upstream.era() {
         Some(Era::Modern(_)) => declared,
@@ -340,17 +359,28 @@ fn watchable(upstream: &Upstream) -> bool {
 }
 
 /// Whose resource a URI names, and how that one has it, where the caller may read it.
-fn visible(call: &Call, world: &World, view: &Arc<View>, uri: &str) -> Option<(usize, String)> {
+fn visible(
+    call: &Call,
+    world: &World,
+    view: &Arc<View>,
+    uri: &str,
+) -> Option<(Arc<Upstream>, String)> {
     if call.caller.names_employees && call.caller.principal.employee.is_none() {
         return None;
     }
     let (index, own, _) = world.catalog.resource(&call.surface, uri)?;
     let (name, _) = world.catalog.listings(&Surface::Aggregate).nth(index)?;
     view.permit_uri(name.as_str(), &own).ok()?;
-    Some((index, own))
+    Some((world.upstreams.get(index)?.clone(), own))
 }
 
-fn wish(call: &Call, upstream: usize, own: String, uri: &str, hears: Weak<dyn Hears>) -> Wish {
+fn wish(
+    call: &Call,
+    upstream: Arc<Upstream>,
+    own: String,
+    uri: &str,
+    hears: Weak<dyn Hears>,
+) -> Wish {
     let (caller, topic) = (Caller::clone(&call.caller), Topic::Resource(own.into()));
     Wish { upstream, caller, topic, public: uri.into(), hears }
 }

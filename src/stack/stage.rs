@@ -6,6 +6,7 @@
 mod auth;
 mod brought;
 mod personal;
+mod trial;
 mod world;
 
 use std::{
@@ -49,8 +50,11 @@ use crate::{
 
 pub use self::auth::UpstreamAuth;
 pub use self::brought::{Brought, is_brought, not_good, said};
-pub use self::personal::{Beside, Loading, Own, Personal, is_of_both, may_be_own, of_operator};
-pub use self::world::{ListConfig, Page, PageKey, World, Worlds};
+pub use self::personal::{
+    Beside, Loading, Own, Personal, is_of_both, is_taken, may_be_own, of_operator,
+};
+pub use self::trial::{Trial, TrialApproval};
+pub use self::world::{ListConfig, Page, PageKey, Rendered, World, Worlds};
 
 /// A layer's future, where it has to wait for something.
 pub type BoxFuture<T> = Pin<Box<dyn Future<Output = Result<T, Error>> + Send>>;
@@ -85,6 +89,8 @@ pub struct Upstream {
     pub serial: Serial,
     pub name: UpstreamName,
     pub server_key: Arc<str>,
+    /// What the key is of, in its normal form; a process has none.
+    pub address: Option<Box<str>>,
     pub dialect: DialectKind,
     /// The one revision to speak, if the operator pinned it.
     pub pinned: Option<Version>,
@@ -261,26 +267,6 @@ pub struct Permitted {
     pub trial: Option<Box<Trial>>,
     /// What an employee has of his own, of a list that has it after everybody's.
     pub beside: Option<Box<Beside>>,
-}
-
-/// What a dry run has found out so far.
-#[derive(Debug, Default)]
-pub struct Trial {
-    /// `new` or `replayed`, of a call with an idempotency key.
-    pub idempotency: Option<&'static str>,
-    pub approval: Option<TrialApproval>,
-}
-
-/// How a call stands that a rule asks about.
-#[derive(Debug)]
-pub struct TrialApproval {
-    /// `needed`, `waiting`, `approved` or `refused` by others; `confirmation` where only the
-    /// client is asked.
-    pub state: &'static str,
-    /// Of the request, if there is one.
-    pub id: Option<Box<str>>,
-    /// The client is asked, too.
-    pub confirm: bool,
 }
 
 /// Whether the gateway publishes an argument for the idempotency key: the tool is not called

@@ -9,12 +9,13 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use bytes::Bytes;
 
 use super::{
-    Binding, Call, Compiled, Fault, FaultKind, Step,
-    constant::suspect,
-    path::{VALUES, escaped},
+    Binding, Call, Compiled, Fault, FaultKind, MAX_FAULTS, Step,
+    constant::{Suspect, suspect},
+    known::{Known, Room},
+    path::VALUES,
     read::{Draft, drafts},
 };
-use crate::json::{Doc, Kind, Value, write_str};
+use crate::json::{Doc, Kind, Value};
 
 /// The tools that steps can name.
 pub trait Tools {
@@ -35,6 +36,9 @@ pub trait Validator {
     /// # Errors
     /// The first thing that is wrong.
     fn check(&self, arguments: &[u8]) -> Result<(), Misfit>;
+
+    /// What that costs for arguments of a length: about a nanosecond each.
+    fn work(&self, length: usize) -> u64;
 }
 
 /// Where arguments do not fit, as a JSON pointer into them, and how.
@@ -82,8 +86,12 @@ pub fn compile(steps: Value<'_>, tools: &impl Tools, max: usize) -> Result<Compi
     in_order(&drafts, &mut faults);
     variables(&drafts, &mut faults);
     let mut definitions = BTreeMap::new();
-    let mut against = Against { tools, known: HashMap::new(), faults: &mut faults };
+    let (known, room) = (HashMap::new(), Room::default());
+    let mut against = Against { tools, known, faults: &mut faults, room };
     for draft in &drafts {
+        if against.faults.len() >= MAX_FAULTS {
+            break;
+        }
         let Step::Call(call) = &draft.step else { continue };
         credentials(call, against.faults);
         if draft.names_tool
@@ -107,7 +115,7 @@ fn place_of(pointer: &str) -> usize {
     place.and_then(|place| place.parse().ok()).unwrap_or(0)
 }
 
-fn fault(step: Option<u64>, pointer: String, kind: FaultKind, message: String) -> Fault {
+pub(super) fn fault(step: Option<u64>, pointer: String, kind: FaultKind, message: String) -> Fault {
     Fault { step, pointer, kind, message }
 }
 
@@ -164,6 +172,9 @@ fn variables(drafts: &[Draft], faults: &mut Vec<Fault>) {
         for (pointer, binding) in inputs.chain(call.key.iter().map(|key| (call.key_pointer(), key)))
         {
             let Binding::Step { name, .. } = binding else { continue };
+            if faults.len() >= MAX_FAULTS {
+                return;
+            }
             let (kind, why) = match saved.get(&**name) {
                 Some(by) if *by < number => continue,
                 Some(_) => (FaultKind::UsedBeforeDefined, "is saved by no earlier step"),
@@ -193,7 +204,7 @@ fn credentials(call: &Call, faults: &mut Vec<Fault>) {
     }
 }
 
-fn credential(name: &str, binding: &Binding) -> Option<super::constant::Suspect> {
+pub(super) fn credential(name: &str, binding: &Binding) -> Option<Suspect> {
     let Binding::Const(value) = binding else { return None };
     let doc = Doc::parse(value.clone(), &VALUES).ok()?;
     suspect(name, doc.root())
@@ -211,28 +222,20 @@ struct Against<'a, T: Tools> {
     /// Steps often name the same one again.
     known: HashMap<Named, Looked<T::Validator>>,
     faults: &'a mut Vec<Fault>,
-}
-
-/// A tool with its schema, made ready.
-struct Known<V> {
-    found: Found,
-    schema: Option<Doc>,
-    whole: Option<V>,
-    /// Without what is said of several inputs together.
-    each: Option<V>,
+    room: Room,
 }
 
 impl<T: Tools> Against<'_, T> {
     /// The digest of the definition that the call was held against.
     fn call(&mut self, call: &Call, broken: &[Box<str>]) -> Option<[u8; 32]> {
-        let Self { tools, known, faults } = self;
+        let Self { tools, known, faults, room } = self;
         let key = (call.server_key.clone(), call.tool.clone());
         let known = known.entry(key).or_insert_with(|| {
             tools.find(&call.server_key, &call.tool).map(|found| Known::new(found, *tools))
         });
         match known {
             Ok(known) => {
-                known.call(call, broken, faults);
+                known.call(call, broken, room, faults);
                 Some(known.found.digest)
             }
             Err(unfound) => {
@@ -269,167 +272,4 @@ impl Unfound {
         let pointer = format!("{}/mcp/{member}", call.pointer());
         fault(Some(call.index), pointer, kind, message)
     }
-}
-
-impl<V: Validator> Known<V> {
-    fn new<T: Tools<Validator = V>>(found: Found, tools: &T) -> Self {
-        let doc = found.schema.clone().and_then(|schema| Doc::parse(schema, &VALUES).ok());
-        let whole = found.schema.as_ref().and_then(|schema| tools.validator(schema));
-        let each = doc.as_ref().and_then(|doc| tools.validator(&of_each(doc.root())));
-        Self { found, schema: doc, whole, each }
-    }
-
-    fn call(&self, call: &Call, broken: &[Box<str>], faults: &mut Vec<Fault>) {
-        let before = faults.len();
-        let schema = self.schema.as_ref().map(Doc::root);
-        let bound = |name: &str| {
-            call.inputs.iter().any(|input| *input.name == *name)
-                || broken.iter().any(|broken| **broken == *name)
-        };
-        let required = schema.and_then(|schema| schema.get("required"));
-        for name in required.into_iter().flat_map(Value::elements).filter_map(Value::as_str) {
-            if !bound(&name) && self.found.key_input.as_deref() != Some(&*name) {
-                let message =
-                    format!("`{}` needs the input `{name}`, which has no binding", call.tool);
-                let pointer = format!("{}/mcp/inputBindings", call.pointer());
-                faults.push(fault(Some(call.index), pointer, FaultKind::MissingInput, message));
-            }
-        }
-        let (mut constants, mut all) = (vec![b'{'], broken.is_empty());
-        for input in &call.inputs {
-            let pointer = call.input_pointer(&input.name);
-            if let Some(message) = self.unknown(schema, &input.name) {
-                faults.push(fault(Some(call.index), pointer, FaultKind::UnknownInput, message));
-                continue;
-            }
-            match &input.binding {
-                Binding::Const(_) if credential(&input.name, &input.binding).is_some() => {
-                    all = false
-                }
-                Binding::Const(value) => {
-                    let mut alone = vec![b'{'];
-                    for out in [&mut alone, &mut constants] {
-                        if out.len() > 1 {
-                            out.push(b',');
-                        }
-                        write_str(out, &input.name);
-                        out.push(b':');
-                        out.extend_from_slice(value);
-                    }
-                    alone.push(b'}');
-                    let checked = self.each.as_ref().map_or(Ok(()), |each| each.check(&alone));
-                    faults.extend(checked.err().map(|misfit| wrong(call, misfit)));
-                }
-                Binding::PageUrl(_) => {
-                    all = false;
-                    if let Some(message) = no_text(schema, &input.name) {
-                        let kind = FaultKind::WrongValue;
-                        faults.push(fault(Some(call.index), pointer, kind, message));
-                    }
-                }
-                Binding::Page { .. } | Binding::Step { .. } => all = false,
-            }
-        }
-        constants.push(b'}');
-        // What the schema says of several inputs together can be told where all are known.
-        let keyed = self.found.key_input.as_ref().is_some_and(|name| !bound(name));
-        if all && !keyed && faults.len() == before {
-            let checked = self.whole.as_ref().map_or(Ok(()), |whole| whole.check(&constants));
-            faults.extend(checked.err().map(|misfit| wrong(call, misfit)));
-        }
-    }
-
-    /// Whether an input is none of the tool's: where the schema is closed, or it is withheld.
-    fn unknown(&self, schema: Option<Value<'_>>, name: &str) -> Option<String> {
-        let withheld = self.found.withheld.iter().any(|withheld| **withheld == *name);
-        let closed = schema.is_some_and(|schema| {
-            schema.get("additionalProperties").and_then(Value::as_bool) == Some(false)
-                && schema.get("patternProperties").is_none()
-        });
-        let properties = schema.and_then(|schema| schema.get("properties"));
-        let known = properties.is_some_and(|properties| properties.get(name).is_some());
-        if !withheld && (known || !closed) {
-            return None;
-        }
-        let names = properties.into_iter().flat_map(|properties| properties.members());
-        let names: Vec<String> = names.map(|(key, _)| key.unescaped().into_owned()).collect();
-        let near = names
-            .iter()
-            .max_by(|a, b| strsim::jaro_winkler(a, name).total_cmp(&strsim::jaro_winkler(b, name)));
-        let near = near.filter(|near| strsim::jaro_winkler(near, name) > 0.8);
-        Some(match near {
-            Some(near) => format!("the tool has no input of this name: is `{near}` meant?"),
-            None => "the tool has no input of this name".to_owned(),
-        })
-    }
-}
-
-/// Why a text from an address is none of an input's values, where its schema says so plainly.
-fn no_text(schema: Option<Value<'_>>, name: &str) -> Option<String> {
-    let kinds = schema?.get("properties")?.get(name)?.get("type")?;
-    let takes_text = match kinds.kind() {
-        Kind::String => kinds.is_str("string"),
-        Kind::Array => kinds.elements().any(|kind| kind.is_str("string")),
-        _ => true,
-    };
-    (!takes_text).then(|| {
-        "`page.url` gives a text, and this input takes none: give the value in a field of the \
-         page's context"
-            .to_owned()
-    })
-}
-
-fn wrong(call: &Call, misfit: Misfit) -> Fault {
-    let Misfit { pointer, message } = misfit;
-    let (input, within) = match pointer.strip_prefix('/') {
-        Some(rest) => match rest.find('/') {
-            Some(at) => (rest.get(..at), rest.get(at..).unwrap_or_default()),
-            None => (Some(rest), ""),
-        },
-        None => (None, ""),
-    };
-    let bound = |escaped_name: &str| call.inputs.iter().any(|i| escaped(&i.name) == escaped_name);
-    let at = match input.filter(|input| bound(input)) {
-        Some(input) => format!("/{input}/value{within}"),
-        None => String::new(),
-    };
-    let pointer = format!("{}/mcp/inputBindings{at}", call.pointer());
-    fault(Some(call.index), pointer, FaultKind::WrongValue, message)
-}
-
-/// A schema without what it says of several inputs together, so that one can be looked at alone.
-fn of_each(schema: Value<'_>) -> Vec<u8> {
-    const TOGETHER: [&str; 16] = [
-        "$ref",
-        "$dynamicRef",
-        "required",
-        "dependentRequired",
-        "dependentSchemas",
-        "dependencies",
-        "allOf",
-        "anyOf",
-        "oneOf",
-        "not",
-        "if",
-        "then",
-        "else",
-        "minProperties",
-        "maxProperties",
-        "unevaluatedProperties",
-    ];
-    let mut out = vec![b'{'];
-    for (key, value) in schema.members() {
-        if TOGETHER.iter().any(|name| key.is(name)) {
-            continue;
-        }
-        if out.len() > 1 {
-            out.push(b',');
-        }
-        out.push(b'"');
-        out.extend_from_slice(key.raw());
-        out.extend_from_slice(b"\":");
-        out.extend_from_slice(value.raw());
-    }
-    out.push(b'}');
-    out
 }

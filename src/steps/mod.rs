@@ -10,6 +10,7 @@ mod compile;
 mod compiled;
 mod constant;
 mod keys;
+mod known;
 mod path;
 mod read;
 mod run;
@@ -30,6 +31,9 @@ pub use read::read;
 pub use run::{
     Asked, CallFacts, Called, Calls, Ended, Finding, Limits, Outcome, Report, Run, State,
 };
+
+/// Faults that are told at once: beyond them steps are not looked at any further.
+pub const MAX_FAULTS: usize = 200;
 
 /// The type of the steps that are run here.
 pub const MCP_CALL: &str = "mcpCall";

@@ -4,7 +4,7 @@
 //! looked into. What steps mean together, and with tools, is `compile.rs`.
 
 use super::{
-    Binding, Call, FailurePolicy, Fault, FaultKind, Input, MCP_CALL, Other, Path, Step,
+    Binding, Call, FailurePolicy, Fault, FaultKind, Input, MAX_FAULTS, MCP_CALL, Other, Path, Step,
     path::escaped,
 };
 use crate::{
@@ -14,6 +14,8 @@ use crate::{
 
 /// The longest name of a tool, of an input or of a page's field, in characters.
 const MAX_NAME: usize = 256;
+/// Bindings of one step: more inputs no tool has.
+const MAX_INPUTS: usize = 256;
 /// The longest name of a variable, in characters.
 const MAX_VARIABLE: usize = 64;
 
@@ -52,8 +54,13 @@ pub(super) fn drafts(steps: Value<'_>) -> (Vec<Draft>, Vec<Fault>) {
         });
         return (Vec::new(), faults);
     }
-    let read = |(place, step)| Reader { step: None, place, faults: &mut faults }.step(step);
-    let drafts = steps.elements().enumerate().filter_map(read).collect();
+    let mut drafts = Vec::new();
+    for (place, step) in steps.elements().enumerate() {
+        if faults.len() >= MAX_FAULTS {
+            break;
+        }
+        drafts.extend(Reader { step: None, place, faults: &mut faults }.step(step));
+    }
     (drafts, faults)
 }
 
@@ -183,7 +190,15 @@ impl Reader<'_> {
             self.fault("/mcp/inputBindings", FaultKind::BadValue, message);
             return;
         }
+        if inputs.members().nth(MAX_INPUTS).is_some() {
+            let message = format!("more than {MAX_INPUTS} inputs have a binding");
+            self.fault("/mcp/inputBindings", FaultKind::BadValue, message);
+            return;
+        }
         for (name, binding) in inputs.members() {
+            if self.faults.len() >= MAX_FAULTS {
+                return;
+            }
             let name: Box<str> = name.unescaped().into();
             let within = format!("/mcp/inputBindings/{}", escaped(&shown(&name)));
             if name.chars().count() > MAX_NAME {
@@ -323,6 +338,9 @@ impl Reader<'_> {
     /// Refuses members that mean nothing.
     fn known(&mut self, object: Value<'_>, within: &str, known: &[&str]) {
         for (key, _) in object.members() {
+            if self.faults.len() >= MAX_FAULTS {
+                return;
+            }
             if !known.iter().any(|name| key.is(name)) {
                 let name = key.unescaped();
                 let known = known.join("`, `");

@@ -9,8 +9,9 @@ use futures_util::future::join_all;
 use super::{Store, suite::Place};
 use crate::{
     approval::{
-        ApprovalId, Approvals, Bounds, Demand, Ended, Local, Observer, Request, Standing, State,
-        Subject, Use, store::StoreFault,
+        ApprovalId, Approvals, Bounds, DecideFault, Demand, Ended, Local, Observer, Request,
+        Standing, State, Subject, Use,
+        store::{Pick, StoreFault},
     },
     model::{
         caller::{CallerId, EmployeeId, Role, Roles, TenantId},
@@ -136,10 +137,7 @@ pub(super) async fn what_is_kept_is_what_was_said(place: Place) {
         assert_eq!((kept.id, &kept.request), (id, &wanted));
         assert_eq!(kept.votes.len(), 2);
         let vote = &kept.votes[1];
-        assert_eq!(
-            (vote.yes, vote.by.as_str(), vote.comment.as_deref()),
-            (false, "E3", Some("so"))
-        );
+        assert_eq!((vote.yes, vote.by.name(), vote.comment.as_deref()), (false, "E3", Some("so")));
         assert_eq!(vote.at_ms, kept.votes[0].at_ms + 1_000);
         assert_eq!(vote.rules, ["r".into()]);
         assert!(matches!(ask(process, &wanted).await, Standing::Refused(found) if found == kept));
@@ -254,6 +252,57 @@ pub(super) async fn what_nobody_decides_expires_once_and_is_forgotten(place: Pla
     place.clock.advance(Duration::from_secs(11));
     other.approvals.sweep(10_000).await.unwrap();
     assert!(look().await.unwrap().is_none());
+}
+
+pub(super) async fn who_looks_after_them_sees_all_and_says_no(place: Place) {
+    let told = Arc::new(Told::default());
+    let running: Vec<Process> = processes(&place)
+        .into_iter()
+        .map(|Process { approvals, _store }| {
+            let approvals = approvals.observed(told.clone());
+            Process { approvals, _store }
+        })
+        .collect();
+    let (one, other) = (running.first().unwrap(), running.last().unwrap());
+    let mut ids = Vec::new();
+    for (tenant, tool) in [("acme", "a"), ("globex", "b"), ("acme", "c")] {
+        let mut wanted = request(&place, tool);
+        wanted.subject.tenant = TenantId::new(tenant);
+        ids.push(waiting(one, &wanted).await);
+        place.clock.advance(Duration::from_millis(2));
+    }
+    let some = async |pick: Pick, most| {
+        let found = other.approvals.survey(pick, most, |_| true).await.unwrap();
+        (found.some.iter().map(|one| one.id).collect::<Vec<_>>(), found.next)
+    };
+    let all = Pick::default();
+    assert_eq!(some(all.clone(), 9).await, (vec![ids[2], ids[1], ids[0]], None));
+    assert_eq!(some(all, 2).await, (vec![ids[2], ids[1]], Some(ids[1])));
+    let rest = Pick { before: Some(ids[1]), ..Pick::default() };
+    assert_eq!(some(rest, 2).await, (vec![ids[0]], None));
+    let own = Pick { tenant: Some(acme()), before: None };
+    assert_eq!(some(own, 9).await.0, [ids[2], ids[0]]);
+
+    // One that waits, and one whose yes is not used yet.
+    decide(one, ids[0], "E2", true).await;
+    for id in [ids[0], ids[2]] {
+        let refused = one.approvals.refuse(id, "sec", Some("a lost laptop")).await.unwrap();
+        assert_eq!(refused.state(place.clock.now_ms()), State::Refused);
+        let kept = other.approvals.find(id).await.unwrap().unwrap();
+        assert_eq!(kept, refused);
+        let vote = kept.votes.last().unwrap();
+        assert_eq!((vote.by.to_string(), vote.yes), ("token:sec".to_owned(), false));
+        assert!(!kept.has_said(&employee("sec")), "no employee is meant");
+        let again = one.approvals.refuse(id, "sec", None).await;
+        assert_eq!(again, Err(DecideFault::Over(State::Refused)));
+        let late = other.approvals.decide(&acme(), id, &employee("E3"), &owner(), true, None).await;
+        assert_eq!(late, Err(DecideFault::Over(State::Refused)));
+    }
+    assert!(matches!(ask(other, &request(&place, "a")).await, Standing::Refused(_)));
+    let ends: Vec<_> = told.0.lock().iter().map(|(end, _)| *end).collect();
+    assert_eq!(ends, [Ended::Granted, Ended::Refused], "each has one end");
+    let nobody = ApprovalId::new(place.clock.now_ms());
+    assert_eq!(one.approvals.refuse(nobody, "sec", None).await, Err(DecideFault::Unknown));
 }
 
 // === Across processes, where the place outlives them ===

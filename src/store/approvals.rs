@@ -13,12 +13,9 @@ use super::{
     lane::Backend,
     number::{signed, unsigned},
 };
-use crate::{
-    approval::{
-        Approval, ApprovalId, DecideFault, Standing, Token,
-        store::{ApprovalStore, Change, MAX_LISTED, Room, StoreFault, Then},
-    },
-    model::caller::TenantId,
+use crate::approval::{
+    Approval, ApprovalId, DecideFault, Standing, Token,
+    store::{ApprovalStore, Change, MAX_LISTED, Pick, Room, StoreFault, Then},
 };
 
 /// The place of this work among what shares a transaction, and the lane that does it.
@@ -31,8 +28,13 @@ const NEWEST: &str = "SELECT body, sealed FROM approval WHERE binding = $1 AND n
 
 const FIND: &str = "SELECT body, sealed FROM approval WHERE id = $1";
 
-const OF_TENANT: &str =
-    "SELECT body, sealed FROM approval WHERE tenant = $1 ORDER BY id DESC LIMIT $2";
+const LIST: &str = "SELECT body, sealed FROM approval WHERE id < $1 ORDER BY id DESC LIMIT $2";
+
+const OF_TENANT: &str = "SELECT body, sealed FROM approval WHERE id < $1 AND tenant = $3 \
+                         ORDER BY id DESC LIMIT $2";
+
+/// After every id that is given to a request.
+const LAST: [u8; 16] = [0xff; 16];
 
 /// All that wait, and those of one requester.
 const WAITING: &str = "
@@ -76,7 +78,7 @@ pub(super) trait ApprovalSql {
 
     async fn find_approval(&mut self, id: ApprovalId) -> Result<Option<Approval>, sqlx::Error>;
 
-    async fn approvals_of(&mut self, tenant: &TenantId) -> Result<Vec<Approval>, sqlx::Error>;
+    async fn list_approvals(&mut self, pick: &Pick) -> Result<Vec<Approval>, sqlx::Error>;
 
     async fn has_room(&mut self, room: &Room) -> Result<bool, sqlx::Error>;
 
@@ -122,12 +124,14 @@ macro_rules! statements {
                 found.map(|row| row::read(row.try_get(0)?, row.try_get(1)?)).transpose()
             }
 
-            async fn approvals_of(
-                &mut self,
-                tenant: &TenantId,
-            ) -> Result<Vec<Approval>, sqlx::Error> {
+            async fn list_approvals(&mut self, pick: &Pick) -> Result<Vec<Approval>, sqlx::Error> {
                 let most = i64::try_from(MAX_LISTED).unwrap_or(i64::MAX);
-                let list = sqlx::query::<$database>(OF_TENANT).bind(tenant.as_str()).bind(most);
+                let before = pick.before.map_or(LAST, ApprovalId::to_bytes);
+                let some = |sql| sqlx::query::<$database>(sql).bind(&before[..]).bind(most);
+                let list = match &pick.tenant {
+                    Some(tenant) => some(OF_TENANT).bind(tenant.as_str()),
+                    None => some(LIST),
+                };
                 let rows = self.fetch_all(list).await?;
                 rows.iter().map(|row| row::read(row.try_get(0)?, row.try_get(1)?)).collect()
             }
@@ -275,8 +279,8 @@ where
         self.submit(&PLACE, work, |result| then(result.map_err(Into::into)));
     }
 
-    fn of_tenant(&self, tenant: TenantId, then: Then<Vec<Approval>>) {
-        let work = async move |conn: &mut B::Conn| Ok((conn.approvals_of(&tenant).await?, false));
+    fn list(&self, pick: Pick, then: Then<Vec<Approval>>) {
+        let work = async move |conn: &mut B::Conn| Ok((conn.list_approvals(&pick).await?, false));
         self.submit(&PLACE, work, |result| then(result.map_err(Into::into)));
     }
 

@@ -13,7 +13,7 @@ use crate::{
     credential::{
         CacheLimits, Credential, CredentialRef, InProcess, Keeper, KeyringFile, Kms, Owner, Whose,
         key_of,
-        store::{CredentialStore, Held, KeyUse, NewCredential, StoreFault, Then},
+        store::{Anew, CredentialStore, Held, KeyUse, NewCredential, Pick, StoreFault, Then},
     },
     model::caller::{EmployeeId, TenantId},
 };
@@ -155,7 +155,8 @@ pub async fn one_that_changed_meanwhile_is_not_rewrapped(place: Place) {
     let old = get(&opened, &own).await.unwrap();
     let replace = |held: &Held, sealed: &[u8]| {
         let (held, sealed) = (held.clone(), sealed.to_vec());
-        ask(&opened, move |store, then| store.replace_sealed(held, "k2".into(), sealed, then))
+        let anew = Anew { key: "k2".to_owned(), sealed, renewed_ms: None };
+        ask(&opened, move |store, then| store.replace_sealed(held, anew, then))
     };
     assert!(replace(&old, b"rewrapped").await);
     let held = get(&opened, &own).await.unwrap();
@@ -164,6 +165,78 @@ pub async fn one_that_changed_meanwhile_is_not_rewrapped(place: Place) {
     put(&opened, new(&own, "k2", b"another", NOW + 1)).await;
     assert!(!replace(&held, b"late").await);
     assert_eq!(get(&opened, &own).await.unwrap().sealed, b"another");
+}
+
+pub async fn a_renewal_is_remembered_until_its_owner_sets_another(place: Place) {
+    let opened = open(&place);
+    let own = whose("acme", "E1", "s");
+    let renewed = async || get(&opened, &own).await.unwrap().renewed_ms;
+    let anew = async |sealed: &[u8], renewed_ms| {
+        let held = get(&opened, &own).await.unwrap();
+        let anew = Anew { key: "k2".to_owned(), sealed: sealed.to_vec(), renewed_ms };
+        assert!(ask(&opened, |store, then| store.replace_sealed(held, anew, then)).await);
+    };
+    put(&opened, new(&own, "k1", b"one", NOW)).await;
+    assert_eq!(renewed().await, None);
+    anew(b"two", Some(NOW + 7)).await;
+    assert_eq!(renewed().await, Some(NOW + 7));
+    anew(b"wrapped anew", None).await;
+    assert_eq!(renewed().await, Some(NOW + 7), "what is sealed is the same");
+    put(&opened, new(&own, "k1", b"three", NOW + 9)).await;
+    assert_eq!(renewed().await, None);
+}
+
+pub async fn all_of_them_are_looked_through_page_by_page(place: Place) {
+    let opened = open(&place);
+    let mut all = Vec::new();
+    for (tenant, employee, key) in [
+        ("acme", "E1", "mcp_a_1"),
+        ("acme", "E1", "mcp_b_2"),
+        ("acme", "E2", "mcp_a_1"),
+        ("globex", "E1", "mcp_a_1"),
+    ] {
+        all.push(whose(tenant, employee, key));
+        put(&opened, new(all.last().unwrap(), "k1", b"x", NOW)).await;
+    }
+    let secret = Whose::secret("crm");
+    put(&opened, new(&secret, "k1", b"x", NOW)).await;
+    all.insert(0, secret);
+    let pick = async |pick: Pick| -> Vec<Whose> {
+        let some = ask(&opened, |store, then| store.pick(pick, then)).await;
+        some.into_iter().map(|held| held.whose).collect()
+    };
+    let mut seen: Vec<Whose> = Vec::new();
+    loop {
+        let after = seen.last().cloned();
+        let page = pick(Pick { after, most: 2, ..Pick::default() }).await;
+        assert!(page.len() <= 2);
+        if page.is_empty() {
+            break;
+        }
+        seen.extend(page);
+    }
+    assert_eq!(seen, all);
+    let (acme, e1) = (Some(all[1].tenant.clone()), Some(all[1].owner.clone()));
+    let keys = Some(["mcp_a_1".into(), Arc::from("other")]);
+    for (tenant, owner, server_keys, expected) in [
+        (acme.clone(), None, None, vec![1, 2, 3]),
+        (None, e1.clone(), None, vec![1, 2, 4]),
+        (None, None, keys.clone(), vec![1, 3, 4]),
+        (acme.clone(), e1.clone(), keys.clone(), vec![1]),
+        (Some(TenantId::new("nobody")), None, None, vec![]),
+    ] {
+        let wanted = Pick { tenant, owner, server_keys, after: None, most: 10 };
+        let expected: Vec<_> = expected.into_iter().map(|n| all[n].clone()).collect();
+        assert_eq!(pick(wanted.clone()).await, expected, "{wanted:?}");
+    }
+    let gone = async || {
+        let (tenant, owner) = (all[1].tenant.clone(), all[1].owner.clone());
+        ask(&opened, |store, then| store.delete_all(tenant, owner, then)).await
+    };
+    assert_eq!(gone().await, ["mcp_a_1".into(), Arc::from("mcp_b_2")]);
+    assert_eq!(gone().await, [] as [Arc<str>; 0]);
+    let left = pick(Pick { most: 10, ..Pick::default() }).await;
+    assert_eq!(left, [all[0].clone(), all[3].clone(), all[4].clone()]);
 }
 
 pub async fn what_was_kept_is_there_after_a_restart(place: Place) {

@@ -3,6 +3,8 @@
 //! The statements are the same for both databases; only the types of their connections differ,
 //! for which a macro writes them twice. What is sealed is not looked at here.
 
+use std::sync::Arc;
+
 use sha2::{Digest, Sha256};
 use sqlx::{Executor, PgConnection, Postgres, Row, Sqlite, SqliteConnection};
 
@@ -14,7 +16,7 @@ use super::{
 use crate::{
     credential::{
         CredentialKind, CredentialRef, Owner, Whose,
-        store::{CredentialStore, Held, KeyUse, NewCredential, Then},
+        store::{Anew, CredentialStore, Held, KeyUse, NewCredential, Pick, Then},
     },
     model::caller::TenantId,
 };
@@ -28,6 +30,7 @@ INSERT INTO credential
 VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $8)
 ON CONFLICT (tenant, owner, server_key) DO UPDATE SET
     kind = excluded.kind, key_id = excluded.key_id, sealed = excluded.sealed,
+    renewed_ms = NULL,
     updated_ms = CASE WHEN excluded.updated_ms > credential.updated_ms
         THEN excluded.updated_ms ELSE credential.updated_ms + 1 END
 RETURNING reference";
@@ -36,7 +39,7 @@ macro_rules! columns {
     ($rest:literal) => {
         concat!(
             "SELECT reference, tenant, owner, server_key, kind, key_id, sealed, created_ms, \
-             updated_ms FROM credential ",
+             updated_ms, renewed_ms FROM credential ",
             $rest
         )
     };
@@ -48,13 +51,26 @@ const FIND: &str = columns!("WHERE tenant = $1 AND reference = $2");
 
 const LIST: &str = columns!("WHERE tenant = $1 AND owner = $2 ORDER BY server_key");
 
+/// What is not said is null; without a place to begin behind, it is before all of them.
+const PICK: &str = columns!(
+    "WHERE (CAST($1 AS TEXT) IS NULL OR tenant = $1) \
+     AND (CAST($2 AS TEXT) IS NULL OR owner = $2) \
+     AND (CAST($3 AS TEXT) IS NULL OR server_key IN ($3, $4)) \
+     AND (tenant, owner, server_key) > ($5, $6, $7) \
+     ORDER BY tenant, owner, server_key LIMIT $8"
+);
+
+const DELETE_ALL: &str =
+    "DELETE FROM credential WHERE tenant = $1 AND owner = $2 RETURNING server_key";
+
 const NOT_UNDER: &str =
     columns!("WHERE key_id <> $1 AND reference > $2 ORDER BY reference LIMIT $3");
 
 const DELETE: &str = "DELETE FROM credential WHERE tenant = $1 AND owner = $2 AND server_key = $3";
 
 const REPLACE: &str = "
-UPDATE credential SET key_id = $3, sealed = $4 WHERE reference = $1 AND sealed = $2";
+UPDATE credential SET key_id = $3, sealed = $4, renewed_ms = COALESCE($5, renewed_ms)
+WHERE reference = $1 AND sealed = $2";
 
 const KEYS: &str = "SELECT key_id, count(*) FROM credential GROUP BY key_id";
 
@@ -84,6 +100,14 @@ pub(super) trait CredentialSql {
         owner: &Owner,
     ) -> Result<Vec<Held>, sqlx::Error>;
 
+    async fn pick_credentials(&mut self, pick: &Pick) -> Result<Vec<Held>, sqlx::Error>;
+
+    async fn delete_credentials_of(
+        &mut self,
+        tenant: &TenantId,
+        owner: &Owner,
+    ) -> Result<Vec<Arc<str>>, sqlx::Error>;
+
     async fn key_uses(&mut self) -> Result<Vec<KeyUse>, sqlx::Error>;
 
     async fn credentials_not_under(
@@ -92,12 +116,7 @@ pub(super) trait CredentialSql {
         after: Option<CredentialRef>,
     ) -> Result<Vec<Held>, sqlx::Error>;
 
-    async fn replace_sealed(
-        &mut self,
-        old: &Held,
-        key: &str,
-        sealed: &[u8],
-    ) -> Result<bool, sqlx::Error>;
+    async fn replace_sealed(&mut self, old: &Held, anew: &Anew) -> Result<bool, sqlx::Error>;
 }
 
 /// A row of either database.
@@ -108,6 +127,7 @@ macro_rules! held {
             let (tenant, owner): (String, String) = ($row.try_get(1)?, $row.try_get(2)?);
             let (server_key, kind): (String, String) = ($row.try_get(3)?, $row.try_get(4)?);
             let (created, updated): (i64, i64) = ($row.try_get(7)?, $row.try_get(8)?);
+            let renewed: Option<i64> = $row.try_get(9)?;
             Ok(Held {
                 reference: CredentialRef::parse(&reference).ok_or_else(broken)?,
                 whose: Whose {
@@ -120,6 +140,7 @@ macro_rules! held {
                 sealed: $row.try_get(6)?,
                 created_ms: unsigned(created),
                 updated_ms: unsigned(updated),
+                renewed_ms: renewed.map(unsigned),
             })
         })()
     };
@@ -185,6 +206,43 @@ macro_rules! statements {
                 rows.into_iter().map(|row| held!(row)).collect()
             }
 
+            async fn pick_credentials(&mut self, pick: &Pick) -> Result<Vec<Held>, sqlx::Error> {
+                let Pick { tenant, owner, server_keys, after, most } = pick;
+                let (key, other) =
+                    server_keys.as_ref().map(|[key, other]| (&**key, &**other)).unzip();
+                let behind = after.as_ref().map(|it| {
+                    (it.tenant.as_str().to_owned(), it.owner.text(), it.server_key.to_string())
+                });
+                let (of, whose, server_key) = behind.unwrap_or_default();
+                let some = sqlx::query::<$database>(PICK)
+                    .bind(tenant.as_ref().map(TenantId::as_str))
+                    .bind(owner.as_ref().map(Owner::text))
+                    .bind(key)
+                    .bind(other)
+                    .bind(of)
+                    .bind(whose)
+                    .bind(server_key)
+                    .bind(i64::from(*most));
+                let rows = self.fetch_all(some).await?;
+                rows.into_iter().map(|row| held!(row)).collect()
+            }
+
+            async fn delete_credentials_of(
+                &mut self,
+                tenant: &TenantId,
+                owner: &Owner,
+            ) -> Result<Vec<Arc<str>>, sqlx::Error> {
+                let delete =
+                    sqlx::query::<$database>(DELETE_ALL).bind(tenant.as_str()).bind(owner.text());
+                let mut gone = Vec::new();
+                for row in self.fetch_all(delete).await? {
+                    let server_key: String = row.try_get(0)?;
+                    gone.push(server_key.into());
+                }
+                gone.sort();
+                Ok(gone)
+            }
+
             async fn key_uses(&mut self) -> Result<Vec<KeyUse>, sqlx::Error> {
                 let mut uses: Vec<KeyUse> = Vec::new();
                 for row in self.fetch_all(sqlx::query::<$database>(KEYS)).await? {
@@ -224,14 +282,14 @@ macro_rules! statements {
             async fn replace_sealed(
                 &mut self,
                 old: &Held,
-                key: &str,
-                sealed: &[u8],
+                anew: &Anew,
             ) -> Result<bool, sqlx::Error> {
                 let replace = sqlx::query::<$database>(REPLACE)
                     .bind(old.reference.to_string())
                     .bind(&old.sealed[..])
-                    .bind(key)
-                    .bind(sealed);
+                    .bind(&*anew.key)
+                    .bind(&anew.sealed[..])
+                    .bind(anew.renewed_ms.map(signed));
                 Ok(self.execute(replace).await?.rows_affected() > 0)
             }
         }
@@ -304,6 +362,21 @@ where
         self.submit(&key, work, then);
     }
 
+    fn pick(&self, pick: Pick, then: Then<Vec<Held>>) {
+        let work = async move |conn: &mut B::Conn| Ok((conn.pick_credentials(&pick).await?, false));
+        self.submit(&[0; 32], work, then);
+    }
+
+    fn delete_all(&self, tenant: TenantId, owner: Owner, then: Then<Vec<Arc<str>>>) {
+        let key = lane(&tenant, &owner);
+        let work = async move |conn: &mut B::Conn| {
+            let gone = conn.delete_credentials_of(&tenant, &owner).await?;
+            let changed = !gone.is_empty();
+            Ok((gone, changed))
+        };
+        self.submit(&key, work, then);
+    }
+
     fn key_uses(&self, then: Then<Vec<KeyUse>>) {
         let work = async move |conn: &mut B::Conn| Ok((conn.key_uses().await?, false));
         self.submit(&[0; 32], work, then);
@@ -316,10 +389,10 @@ where
         self.submit(&[0; 32], work, then);
     }
 
-    fn replace_sealed(&self, old: Held, key: String, sealed: Vec<u8>, then: Then<bool>) {
+    fn replace_sealed(&self, old: Held, anew: Anew, then: Then<bool>) {
         let lane = lane(&old.whose.tenant, &old.whose.owner);
         let work = async move |conn: &mut B::Conn| {
-            let was = conn.replace_sealed(&old, &key, &sealed).await?;
+            let was = conn.replace_sealed(&old, &anew).await?;
             Ok((was, was))
         };
         self.submit(&lane, work, then);

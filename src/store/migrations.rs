@@ -31,6 +31,8 @@ const MIGRATIONS: &[Migration] = &[
     migration!("0005", "pins"),
     migration!("0006", "pin_history"),
     migration!("0007", "servers"),
+    migration!("0008", "handed_on"),
+    migration!("0009", "renewals"),
 ];
 
 const LIST: &str = "CREATE TABLE IF NOT EXISTS hangu_migration (

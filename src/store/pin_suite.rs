@@ -8,8 +8,8 @@ use super::{Store, suite::Place};
 use crate::registry::{
     Local,
     store::{
-        Approved, Bounds, History, How, Kept, PinStore, SOME, Scope, Seen, StoreFault, Then, Which,
-        Wish,
+        Approved, Bounds, HandedOn, History, How, Kept, PinStore, SOME, Scope, Seen, StoreFault,
+        Then, Version, Which, Wish,
     },
 };
 
@@ -210,6 +210,51 @@ pub async fn what_is_listed_no_more_is_forgotten_unless_somebody_looked(place: P
     let again = open.keep_one(Seen { first_use: true, ..seen("a", 2) }, 60).await;
     assert_eq!((again.version, again.is_new), (Some(1), true));
     assert!(again.approved.unwrap().number > before);
+}
+
+/// What another gateway has kept of a tool, of which these numbers were approved there.
+fn handed(tool: &str, numbers: &[u8], vouched: &[u8]) -> HandedOn {
+    let versions = numbers.iter().map(|number| {
+        let Seen { digest, definition, .. } = seen(tool, *number);
+        let (first_ms, vouched) = (u64::from(*number), vouched.contains(number));
+        Version { version: (*number).into(), digest, definition, first_ms, last_ms: 0, vouched }
+    });
+    HandedOn { tool: tool.into(), versions: versions.collect() }
+}
+
+pub async fn what_is_handed_on_keeps_its_numbers_and_approves_nothing(place: Place) {
+    let open = open(&place);
+    let take = async |tools: Vec<HandedOn>| {
+        open.ask(|pins, then| pins.take_over(scope("crm"), tools, BOUNDS, 90, then)).await;
+    };
+    open.keep_one(seen("b", 7), 5).await;
+    // Of what is known here nothing is taken over, and of more tools than are kept none.
+    let of = ["a", "b", "c", "d"].map(|tool| handed(tool, &[2, 3, 5, 6, 8], &[3]));
+    take(of.to_vec()).await;
+    assert_eq!(open.versions("a").await, ["3:3-90", "5:5-90", "6:6-90", "8:8-90"]);
+    assert_eq!(open.versions("b").await, ["1:5-5"]);
+    assert_eq!(open.versions("d").await, [""; 0]);
+    assert_eq!(open.since(0).await, []);
+    let all = open.ask(|pins, then| pins.all_of(scope("crm"), then)).await;
+    let told: Vec<_> = all.iter().map(|(tool, of)| (&**tool, of.versions.len())).collect();
+    assert_eq!(told, [("a", 4), ("b", 1), ("c", 4)]);
+    // By being seen first only what was approved there is approved, whatever is seen first here.
+    let first = |number| Seen { first_use: true, ..seen("a", number) };
+    let other = open.keep_one(first(5), 100).await;
+    assert_eq!((other.version, other.is_new, other.is_other), (Some(5), false, true));
+    assert!(other.approved.is_none() && !other.by_first_use);
+    let new = open.keep_one(first(9), 101).await;
+    assert_eq!((new.version, new.is_new, new.is_other), (Some(9), true, true));
+    let looked = vec![first(5), first(3)];
+    let looked = open.ask(|pins, then| pins.look(scope("crm"), looked, then)).await;
+    assert_eq!(looked.iter().map(|kept| kept.is_other).collect::<Vec<_>>(), [true, false]);
+    let good = open.keep_one(first(3), 102).await;
+    assert_eq!((good.version, good.by_first_use, good.is_other), (Some(3), true, false));
+    // Somebody's yes is good for whatever he has looked at.
+    let approved = open.approve("c", Which::Version(6), How::Approve, 103).await.unwrap();
+    assert_eq!((approved.version, approved.digest), (6, [6; 32]));
+    let kept = open.keep_one(Seen { first_use: true, ..seen("c", 6) }, 104).await;
+    assert_eq!((kept.approved, kept.is_other), (Some(approved), false));
 }
 
 pub async fn a_restart_keeps_definitions(place: Place) {

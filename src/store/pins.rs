@@ -5,12 +5,13 @@
 
 mod sql;
 
-use std::sync::Arc;
+use std::{collections::HashSet, sync::Arc};
 
 pub(super) use self::sql::PinSql;
 use super::{Handle, lane::Backend};
 use crate::registry::store::{
-    Approved, Bounds, Digests, History, How, Kept, PinStore, Scope, Seen, Then, Version, Wish,
+    Approved, Bounds, Digests, HandedOn, History, How, Kept, PinStore, Scope, Seen, Then, Version,
+    Wish,
 };
 
 /// The place of this work among what shares a transaction, and the lane that does it.
@@ -89,6 +90,7 @@ impl Work<'_> {
             first_ms: self.at_ms,
             approved: None,
             by_first_use: false,
+            is_other: false,
         };
         let own: Vec<_> = self.versions.iter().filter(|row| *row.tool == *seen.tool).collect();
         let known = own.iter().find(|row| row.digest == seen.digest);
@@ -108,14 +110,16 @@ impl Work<'_> {
                 let version = last.unwrap_or(0) + 1;
                 self.add(conn, seen, version).await?;
                 let (tool, digest, first_ms) = (seen.tool.clone(), seen.digest, self.at_ms);
-                self.versions.push(sql::VersionRow { tool, version, digest, first_ms });
+                let vouched = false;
+                self.versions.push(sql::VersionRow { tool, version, digest, first_ms, vouched });
                 version
             }
         };
         kept.version = Some(version);
+        kept.is_other = self.is_other(seen);
         kept.approved = match self.in_force(conn, seen, version).await? {
             Some(approved) => Some(approved),
-            None if seen.first_use => {
+            None if seen.first_use && !kept.is_other => {
                 kept.by_first_use = true;
                 let row = sql::ApprovalRow {
                     tool: seen.tool.clone(),
@@ -132,6 +136,15 @@ impl Work<'_> {
             None => None,
         };
         Ok(kept)
+    }
+
+    /// Whether nothing is approved of the tool here, and another definition where its history
+    /// comes from.
+    fn is_other(&self, seen: &Seen) -> bool {
+        let mut own = self.versions.iter().filter(|row| *row.tool == *seen.tool && row.vouched);
+        let (mut any, mut same) = (false, false);
+        own.by_ref().for_each(|row| (any, same) = (true, same || row.digest == seen.digest));
+        any && !same && self.approved.iter().all(|row| *row.tool != *seen.tool)
     }
 
     /// What is approved of a tool whose definition has this number.
@@ -170,6 +183,7 @@ impl Work<'_> {
             first_ms: row.first_ms,
             approved: self.in_force(conn, seen, row.version).await?,
             by_first_use: false,
+            is_other: self.is_other(seen),
         }))
     }
 
@@ -199,6 +213,7 @@ impl Work<'_> {
             definition: seen.definition.clone(),
             first_ms: self.at_ms,
             last_ms: self.at_ms,
+            vouched: false,
         };
         conn.insert_pin_version(self.scope, &seen.tool, &row).await
     }
@@ -216,6 +231,39 @@ async fn history<C: PinSql>(
         Some(row.approved(scope, version.digest, version.definition.clone()))
     });
     Ok(History { approvals: approvals.collect(), versions })
+}
+
+async fn all_of<C: PinSql>(
+    conn: &mut C,
+    scope: &Scope,
+) -> Result<Vec<(Arc<str>, History)>, sqlx::Error> {
+    let mut all = Vec::new();
+    for tool in conn.pinned_tool_names(scope).await? {
+        let history = history(conn, scope, &tool).await?;
+        all.push((tool, history));
+    }
+    Ok(all)
+}
+
+async fn take_over<C: PinSql>(
+    conn: &mut C,
+    scope: &Scope,
+    tools: Vec<HandedOn>,
+    bounds: Bounds,
+    at_ms: u64,
+) -> Result<(), sqlx::Error> {
+    conn.lock_pins().await?;
+    let mut known: HashSet<Arc<str>> = conn.pinned_tool_names(scope).await?.into_iter().collect();
+    for handed in tools {
+        let tool = handed.tool.clone();
+        if known.len() >= bounds.tools || !known.insert(tool.clone()) {
+            continue;
+        }
+        for version in handed.within(bounds.versions, at_ms) {
+            conn.insert_pin_version(scope, &tool, &version).await?;
+        }
+    }
+    Ok(())
 }
 
 async fn approve<C: PinSql>(conn: &mut C, wish: &Wish) -> Result<Option<Approved>, sqlx::Error> {
@@ -287,6 +335,26 @@ where
 
     fn history(&self, scope: Scope, tool: Arc<str>, then: Then<History>) {
         let work = async move |conn: &mut B::Conn| Ok((history(conn, &scope, &tool).await?, false));
+        self.submit(&PLACE, work, then);
+    }
+
+    fn all_of(&self, scope: Scope, then: Then<Vec<(Arc<str>, History)>>) {
+        let work = async move |conn: &mut B::Conn| Ok((all_of(conn, &scope).await?, false));
+        self.submit(&PLACE, work, then);
+    }
+
+    fn take_over(
+        &self,
+        scope: Scope,
+        tools: Vec<HandedOn>,
+        bounds: Bounds,
+        at_ms: u64,
+        then: Then<()>,
+    ) {
+        let work = async move |conn: &mut B::Conn| {
+            take_over(conn, &scope, tools.clone(), bounds, at_ms).await?;
+            Ok(((), true))
+        };
         self.submit(&PLACE, work, then);
     }
 

@@ -82,31 +82,38 @@ contract!(postgres: a_finished_call_is_answered_again, a_call_that_did_not_take_
     those_elsewhere_get_the_answer_too);
 
 contract!(credentials_in_sqlite, sqlite, credential_suite: an_owner_has_one_for_a_server,
-    nobody_finds_another_s, what_is_sealed_under_which_key_is_counted,
+    nobody_finds_another_s, a_renewal_is_remembered_until_its_owner_sets_another,
+    all_of_them_are_looked_through_page_by_page, what_is_sealed_under_which_key_is_counted,
     one_that_changed_meanwhile_is_not_rewrapped, what_was_kept_is_there_after_a_restart,
     nothing_planted_is_in_the_file);
 
 contract!(credentials_in_memory, memory, credential_suite: an_owner_has_one_for_a_server,
-    nobody_finds_another_s, one_that_changed_meanwhile_is_not_rewrapped);
+    nobody_finds_another_s, one_that_changed_meanwhile_is_not_rewrapped,
+    a_renewal_is_remembered_until_its_owner_sets_another,
+    all_of_them_are_looked_through_page_by_page);
 
 contract!(credentials_in_postgres, postgres, credential_suite: an_owner_has_one_for_a_server,
-    nobody_finds_another_s, what_is_sealed_under_which_key_is_counted,
+    nobody_finds_another_s, a_renewal_is_remembered_until_its_owner_sets_another,
+    all_of_them_are_looked_through_page_by_page, what_is_sealed_under_which_key_is_counted,
     one_that_changed_meanwhile_is_not_rewrapped, what_was_kept_is_there_after_a_restart);
 
 contract!(pins_in_memory, memory, pin_suite: every_definition_is_kept_with_a_number,
     the_first_one_kept_is_the_one_that_is_approved, who_approved_what_when_is_kept,
     whoever_asks_for_news_misses_none, what_is_kept_is_bounded,
-    what_is_listed_no_more_is_forgotten_unless_somebody_looked);
+    what_is_listed_no_more_is_forgotten_unless_somebody_looked,
+    what_is_handed_on_keeps_its_numbers_and_approves_nothing);
 
 contract!(pins_in_sqlite, sqlite, pin_suite: every_definition_is_kept_with_a_number,
     the_first_one_kept_is_the_one_that_is_approved, who_approved_what_when_is_kept,
     whoever_asks_for_news_misses_none, what_is_kept_is_bounded,
-    what_is_listed_no_more_is_forgotten_unless_somebody_looked, a_restart_keeps_definitions);
+    what_is_listed_no_more_is_forgotten_unless_somebody_looked, a_restart_keeps_definitions,
+    what_is_handed_on_keeps_its_numbers_and_approves_nothing);
 
 contract!(pins_in_postgres, postgres, pin_suite: every_definition_is_kept_with_a_number,
     the_first_one_kept_is_the_one_that_is_approved, who_approved_what_when_is_kept,
     whoever_asks_for_news_misses_none, what_is_kept_is_bounded,
-    what_is_listed_no_more_is_forgotten_unless_somebody_looked, a_restart_keeps_definitions);
+    what_is_listed_no_more_is_forgotten_unless_somebody_looked, a_restart_keeps_definitions,
+    what_is_handed_on_keeps_its_numbers_and_approves_nothing);
 
 contract!(servers_in_memory, memory, server_suite: a_write_names_what_it_replaces,
     two_addresses_of_one_key_are_not_merged, an_employee_has_as_many_as_he_may,
@@ -143,16 +150,19 @@ macro_rules! approvals_contract {
 
 approvals_contract!(approvals_in_memory, memory: of_many_who_ask_at_once_one_asks_and_one_runs,
     what_is_kept_is_what_was_said, a_grant_is_used_when_it_is_meant_to_be, a_token_is_good_once,
-    what_waits_is_bounded, what_nobody_decides_expires_once_and_is_forgotten);
+    what_waits_is_bounded, who_looks_after_them_sees_all_and_says_no,
+    what_nobody_decides_expires_once_and_is_forgotten);
 
 approvals_contract!(approvals_in_sqlite, sqlite: of_many_who_ask_at_once_one_asks_and_one_runs,
     what_is_kept_is_what_was_said, a_grant_is_used_when_it_is_meant_to_be, a_token_is_good_once,
-    what_waits_is_bounded, what_nobody_decides_expires_once_and_is_forgotten,
+    what_waits_is_bounded, who_looks_after_them_sees_all_and_says_no,
+    what_nobody_decides_expires_once_and_is_forgotten,
     a_restart_keeps_requests);
 
 approvals_contract!(approvals_in_postgres, postgres: of_many_who_ask_at_once_one_asks_and_one_runs,
     what_is_kept_is_what_was_said, a_grant_is_used_when_it_is_meant_to_be, a_token_is_good_once,
-    what_waits_is_bounded, what_nobody_decides_expires_once_and_is_forgotten,
+    what_waits_is_bounded, who_looks_after_them_sees_all_and_says_no,
+    what_nobody_decides_expires_once_and_is_forgotten,
     a_restart_keeps_requests);
 
 macro_rules! quotas {

@@ -22,7 +22,7 @@ use super::{
     directory::{Directory, Discovery, Peer, Unknown},
     egress::Guard,
     endpoint::{Endpoint, EndpointError},
-    failure::Scene,
+    failure::{EGRESS_DENIED, Scene},
     health::TcpCheck,
     peer_tls::PeerTls,
     transport::Transport,
@@ -245,6 +245,18 @@ impl Cluster {
     fn is_recent(&self, within: Duration) -> bool {
         let at = self.looked_up.load(Ordering::Relaxed);
         at != 0 && self.now() < at.saturating_add(to_ms(within))
+    }
+
+    /// Looks the names up, and says whether any of what they stand for may be dialled. Where
+    /// nobody knows what they stand for, it may.
+    ///
+    /// # Errors
+    /// None of it may be.
+    pub async fn admit(self: &Arc<Self>) -> Result<(), Error> {
+        match self.resolve().await {
+            Err(error) if error.reason() == Some(EGRESS_DENIED) => Err(error),
+            Ok(()) | Err(_) => Ok(()),
+        }
     }
 
     /// Looks the names up if nothing is known of them yet, or what is known is old.

@@ -72,6 +72,8 @@ pub struct Denied {
     /// Where the host leads, if it was looked at.
     pub address: Option<IpAddr>,
     pub why: Why,
+    /// Somebody else than the operator named the host.
+    is_brought: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -153,7 +155,7 @@ impl Guard {
             return Ok(());
         }
         if !self.egress.may_allow_port(endpoint.port()) {
-            return Err(denied(endpoint, None, Why::Port));
+            return Err(self.denied(endpoint, None, Why::Port));
         }
         if is_localhost(name(endpoint)) {
             let judged = self.judge(endpoint, Ipv4Addr::LOCALHOST.into());
@@ -170,7 +172,7 @@ impl Guard {
             Target::Written => endpoint.address().is_some() || !class.is_never_meant(),
             Target::Public => {
                 if !self.egress.allows_port(host, port, Some(address)) {
-                    return Err(denied(endpoint, Some(address), Why::Port));
+                    return Err(self.denied(endpoint, Some(address), Why::Port));
                 }
                 class == Class::Global
             }
@@ -178,7 +180,12 @@ impl Guard {
         if passes || self.egress.allows(host, port, address) {
             return Ok(());
         }
-        Err(denied(endpoint, Some(address), Why::Class(class)))
+        Err(self.denied(endpoint, Some(address), Why::Class(class)))
+    }
+
+    fn denied(&self, endpoint: &Endpoint, address: Option<IpAddr>, why: Why) -> Denied {
+        let (host, port) = (endpoint.host().clone(), endpoint.port());
+        Denied { host, port, address, why, is_brought: self.target == Target::Public }
     }
 
     /// Asks the resolver, once.
@@ -220,15 +227,31 @@ fn is_localhost(host: &str) -> bool {
     host == "localhost" || host.ends_with(".localhost")
 }
 
-fn denied(endpoint: &Endpoint, address: Option<IpAddr>, why: Why) -> Denied {
-    Denied { host: endpoint.host().clone(), port: endpoint.port(), address, why }
-}
-
 // === impl Denied ===
+
+impl Denied {
+    /// What callers may be told, and what is to be done: of a host that one of them brought, and
+    /// nothing of where it leads. What an operator has named is nobody else's to know.
+    pub fn told(&self) -> Option<String> {
+        let Self { host, port, .. } = self;
+        let host = if host.contains(':') && !host.starts_with('[') {
+            format!("[{host}]:{port}")
+        } else {
+            format!("{host}:{port}")
+        };
+        self.is_brought.then(|| {
+            format!(
+                "This gateway may not call `{host}`: of servers that employees bring it calls \
+                 those on the open Internet, at the ports that are open for them. Bring another \
+                 address, or ask whoever runs the gateway to open `{host}` (`egress.allow`)."
+            )
+        })
+    }
+}
 
 impl fmt::Display for Denied {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { host, port, address, why } = self;
+        let Self { host, port, address, why, .. } = self;
         match (why, address) {
             (Why::Port, _) => write!(f, "port {port} of `{host}` is none of `egress.ports`"),
             (Why::Class(class), Some(address)) if address.to_string() == **host => {

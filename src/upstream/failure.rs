@@ -12,6 +12,9 @@ use tokio::time::error::Elapsed;
 use super::{egress::Denied, endpoint::Endpoint};
 use crate::error::{Code, Error, Trouble};
 
+/// Why a call was not sent where no address may be dialled.
+pub const EGRESS_DENIED: &str = "egress_denied";
+
 /// The private half of an upstream's error: where, how far it got, and why.
 #[derive(Debug)]
 pub struct Failure {
@@ -108,11 +111,13 @@ impl Scene<'_> {
 
     /// Every address is one that may not be dialled: nothing was sent, and none will be.
     pub fn denied(self, denied: Denied) -> Error {
-        let says = format!("The upstream `{}` is where this gateway may not call.", self.name);
+        let says = denied.told().unwrap_or_else(|| {
+            format!("The upstream `{}` is where this gateway may not call.", self.name)
+        });
         let failure = Failure { endpoint: None, sent: false, source: denied.into() };
         Error::new(Code::UnsafeActionBlocked, says)
-            .with_reason("egress_denied")
-            .with_kind("egress_denied")
+            .with_reason(EGRESS_DENIED)
+            .with_kind(EGRESS_DENIED)
             .with_cause(failure)
             .with_known_outcome()
     }

@@ -31,7 +31,7 @@ pub use egress::{
     SystemResolver, Why,
 };
 pub use endpoint::{Endpoint, EndpointError};
-pub use failure::Failure;
+pub use failure::{EGRESS_DENIED, Failure};
 pub use peer_tls::{ClientFiles, PeerFile, PeerTls, PeerTlsError, PeerTlsFiles, Validity};
 pub use reach::{Carrier, Carrying, Destination, Place, Reach};
 pub use retry::{MOST as MOST_RETRIES, Retries, RetryConfig, Tried};

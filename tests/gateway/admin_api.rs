@@ -1,5 +1,9 @@
 //! The admin API as operators and their scripts meet it.
 
+mod document;
+mod oversight;
+mod roles;
+
 use std::process::Command;
 
 use serde_json::{Value, json};
@@ -12,6 +16,34 @@ const TOKEN: &str = "the-one-token-of-the-tests";
 const OPERATOR: &str = "an-operators-token-of-the-tests";
 const VIEWER: &str = "a-viewers-token-of-the-tests";
 const SECRET: &str = "a-secret-header-of-the-tests";
+
+/// Every token that there may be, by the name under which it is recorded: one of each role, and
+/// the one that may do everything.
+pub const TOKENS: [(&str, &str); 5] = [
+    ("dashboard", VIEWER),
+    ("ops", OPERATOR),
+    ("reviews", "an-approvers-token-of-the-tests"),
+    ("desk", "a-security-token-of-the-tests"),
+    ("admin", TOKEN),
+];
+
+/// With all of them, and a keyring, which is still to be made.
+pub fn keyed(setup: Setup) -> Setup {
+    let [viewer, operator, approver, security, admin] = TOKENS.map(|(_, token)| token);
+    setup
+        .config("keyring: { file: keyring.json }")
+        .admin_more(
+            "token: { env: ADMIN }, tokens: { ops: { token: { env: OPS }, role: operator }, \
+             dashboard: { token: { env: DASH }, role: viewer }, \
+             reviews: { token: { env: EYES }, role: approver }, \
+             desk: { token: { env: DESK }, role: security } }",
+        )
+        .env("ADMIN", admin)
+        .env("OPS", operator)
+        .env("DASH", viewer)
+        .env("EYES", approver)
+        .env("DESK", security)
+}
 
 fn setup(up: &Upstream) -> Setup {
     Setup::new()
@@ -26,7 +58,7 @@ fn setup(up: &Upstream) -> Setup {
         .upstream("up", up, "headers: { X-Provider-Key: { env: HEADER }, X-Who: $ctx.caller }", "")
 }
 
-fn ask(gateway: &Process, token: &str, method: &str, path: &str, body: &str) -> Response {
+pub fn ask(gateway: &Process, token: &str, method: &str, path: &str, body: &str) -> Response {
     let bearer = format!("Bearer {token}");
     let mut headers = vec![("Content-Type", "application/json")];
     if !token.is_empty() {
@@ -36,7 +68,7 @@ fn ask(gateway: &Process, token: &str, method: &str, path: &str, body: &str) -> 
 }
 
 #[track_caller]
-fn told(gateway: &Process, token: &str, method: &str, path: &str) -> Value {
+pub fn told(gateway: &Process, token: &str, method: &str, path: &str) -> Value {
     let answer = ask(gateway, token, method, path, "");
     assert_eq!(answer.status, 200, "{path}: {answer:?}");
     answer.json()
@@ -253,22 +285,9 @@ fn the_log_is_turned_up_and_down() {
 }
 
 #[test]
-fn the_document_names_every_route_and_connections_are_told() {
+fn connections_are_told() {
     let up = Upstream::start(&[tool("echo")]);
     let gateway = setup(&up).start();
-    let document = told(&gateway, VIEWER, "GET", "/admin/api/openapi.json");
-    let paths = document["paths"].as_object().unwrap();
-    assert!(paths.len() >= 9, "{document:#}");
-    for (path, operations) in paths {
-        for method in operations.as_object().unwrap().keys() {
-            // A viewer reaches each of them, if only to be told that he may not.
-            let path = path.replace("{revision}", "x");
-            let answer = ask(&gateway, VIEWER, &method.to_uppercase(), &path, "");
-            assert!(![401, 405].contains(&answer.status), "{method} {path}: {answer:?}");
-            let nowhere = "there is nothing at this path";
-            assert!(!answer.text().contains(nowhere), "{method} {path}: {answer:?}");
-        }
-    }
     let connections = told(&gateway, VIEWER, "GET", "/admin/api/connections");
     assert!(connections["clients"]["open"].is_u64(), "{connections:#}");
     assert_eq!(connections["upstreams"][0]["name"], "up");

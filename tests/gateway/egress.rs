@@ -41,10 +41,10 @@ const CALLER: &str = "callers:
 
 /// Names as a test has them; a name that it does not know there is not.
 #[derive(Debug, Default)]
-struct Names(Mutex<HashMap<&'static str, Vec<IpAddr>>>);
+pub struct Names(Mutex<HashMap<&'static str, Vec<IpAddr>>>);
 
 impl Names {
-    fn new(name: &'static str, addresses: &[&str]) -> Arc<Self> {
+    pub fn new(name: &'static str, addresses: &[&str]) -> Arc<Self> {
         let names = Arc::<Self>::default();
         names.lead(name, addresses);
         names

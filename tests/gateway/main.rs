@@ -34,6 +34,7 @@ mod invoke;
 mod isolation;
 mod json_fidelity;
 mod keyring;
+mod killed;
 mod legacy_sse;
 mod lifecycle;
 mod message_shape;

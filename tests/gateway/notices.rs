@@ -2,6 +2,7 @@
 //! session, before servers of both eras.
 
 mod measured;
+mod own;
 mod server;
 mod tasks;
 
@@ -116,7 +117,6 @@ fn get(session: &str, employee: &str) -> Request {
         .header("SSO-Emp-Id", employee)
 }
 
-/// A session of an employee.
 fn session_of(gateway: &Gateway, employee: &str) -> String {
     let body = r#"{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"t","version":"1"}}}"#;
     let reply = Request::plain(body).header("SSO-Emp-Id", employee).ask(gateway);

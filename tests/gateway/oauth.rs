@@ -1,8 +1,10 @@
 //! The gateway as an OAuth client of the servers behind it.
 
 mod asked;
+mod believed;
 pub mod consent;
 mod exchanged;
+mod misled;
 mod own;
 mod replicas;
 mod signed;
@@ -51,6 +53,8 @@ pub struct Rules {
     no_pkce: bool,
     /// Answers name the issuer.
     names_issuer: bool,
+    /// It takes clients that describe themselves.
+    takes_documents: bool,
     pub registered: usize,
     /// It takes clients by the documents that they publish, and reads them here.
     documents_at: Option<SocketAddr>,
@@ -60,6 +64,14 @@ pub struct Rules {
     exchanged: Option<Value>,
     /// A scope that is given to nobody.
     too_much: Option<String>,
+    /// As which client it registers the gateway.
+    pub client_id: Option<String>,
+    /// Where that client's browsers come back to.
+    redirects: Vec<String>,
+    /// Whom the server names instead.
+    pub named: Option<String>,
+    /// What a token is said to be good for.
+    given_scope: Option<String>,
     /// Codes, and what they are good for: the challenge, and the scope.
     codes: HashMap<String, (String, String)>,
     /// Refresh tokens that are good, and how often one was brought that was not.
@@ -105,7 +117,11 @@ fn authorize(seen: &Seen, base: &str, rules: &Mutex<Rules>) -> Answer {
     match path {
         "/register" => {
             rules.registered += 1;
-            let client = json!({ "client_id": "registered", "client_secret": "planted-client" });
+            let asked: Value = serde_json::from_str(&seen.body).unwrap();
+            let redirects = asked["redirect_uris"].as_array().unwrap().iter();
+            rules.redirects.extend(redirects.map(|one| one.as_str().unwrap().to_owned()));
+            let id = rules.client_id.as_deref().unwrap_or("registered");
+            let client = json!({ "client_id": id, "client_secret": "planted-client" });
             Answer::json(201, &client)
         }
         "/authorize" => {
@@ -115,6 +131,11 @@ fn authorize(seen: &Seen, base: &str, rules: &Mutex<Rules>) -> Answer {
                 && !describes(address, &asked)
             {
                 return Answer::json(400, &json!({ "error": "invalid_client" }));
+            }
+            let is_known = rules.redirects.contains(&asked["redirect_uri"]);
+            if asked["client_id"] == "registered" && !is_known {
+                let head = "HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n";
+                return Answer::Raw(head.into());
             }
             let code = format!("planted-code-{}", rules.codes.len());
             let scope = asked.get("scope").cloned().unwrap_or_default();
@@ -142,7 +163,8 @@ fn authorize(seen: &Seen, base: &str, rules: &Mutex<Rules>) -> Answer {
                         if rules.no_pkce { json!(["plain"]) } else { json!(["S256"]) },
                     "authorization_response_iss_parameter_supported": rules.names_issuer,
                     "token_endpoint_auth_methods_supported": methods,
-                    "client_id_metadata_document_supported": rules.documents_at.is_some(),
+                    "client_id_metadata_document_supported":
+                        rules.takes_documents || rules.documents_at.is_some(),
                 }),
             )
         }
@@ -176,6 +198,9 @@ fn authorize(seen: &Seen, base: &str, rules: &Mutex<Rules>) -> Answer {
                 let refresh = format!("planted-refresh-{}", rules.given);
                 rules.refresh.push(refresh.clone());
                 given["refresh_token"] = refresh.into();
+            }
+            if let Some(scope) = &rules.given_scope {
+                given["scope"] = scope.as_str().into();
             }
             given["expires_in"] = rules.expires_in.unwrap_or(3_600).into();
             Answer::json(200, &given)
@@ -264,6 +289,7 @@ fn serve(seen: &Seen, own: &str, issuer: &str, rules: &Mutex<Rules>) -> Option<A
     let rules = rules.lock();
     if seen.path == "/.well-known/oauth-protected-resource/mcp" {
         let resource = rules.resource.clone().unwrap_or(format!("{own}/mcp"));
+        let issuer = rules.named.as_deref().unwrap_or(issuer);
         let document = json!({ "resource": resource, "authorization_servers": [issuer] });
         return Some(Answer::json(200, &document));
     }

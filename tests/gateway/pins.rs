@@ -1,5 +1,6 @@
 //! Tools whose servers change what they say of them (C75).
 
+mod handed_on;
 mod history;
 mod kept;
 

@@ -123,6 +123,34 @@ fn what_only_narrows_ends_well() {
     assert_eq!(found.code, 0);
 }
 
+/// Where employees may register servers, and what becomes of those, is told like all else.
+#[test]
+fn what_employees_may_bring_is_compared() {
+    let with = |service: &str| {
+        format!(
+            "version: hangu/v1\nkind: Policy\nscope: {{ tenant: acme }}\nself_service: {{ {service} }}\n\
+             rules:\n  - {{ id: read, effect: allow, roles: [member], risk: [read_low] }}\n"
+        )
+    };
+    let before =
+        with("roles: [member], hosts: [\"*.partner.example\"], default: { risk: read_high }");
+    let after = with(
+        "roles: [member], hosts: [\"*.example\", \"tools.dev:8443\"], max_each: 50, \
+         share: { roles: [lead] }, default: { risk: read_low, pin: first_use }",
+    );
+    let folder = Folder::new(&[("before/own.yaml", &before), ("after/own.yaml", &after)]);
+    let found = folder.run(&["policy", "diff", "before", "after"]);
+    insta::assert_snapshot!("policy_diff_self_service", found.told());
+    assert_eq!(found.code, 3);
+    let back = folder.run(&["policy", "diff", "after", "before", "--format", "json"]);
+    let back: serde_json::Value = serde_json::from_str(&back.stdout).unwrap();
+    assert_eq!(back["widened"], false, "{back}");
+    let groups = back["differences"].as_array().unwrap();
+    let hosts = groups.iter().find(|group| group["about"] == "self_service.hosts").unwrap();
+    assert_eq!((&hosts["kind"], &hosts["family"]), (&"narrowed".into(), &serde_json::Value::Null));
+    assert_eq!(hosts["items"], serde_json::json!(["*.example", "tools.dev:8443"]));
+}
+
 /// A record as the audit file has it.
 fn record(
     tool: &str,

@@ -1,9 +1,10 @@
 //! Servers that employees bring: registered through a running gateway, used by whoever has set a
 //! credential, and by nobody else.
 
+mod collisions;
 mod command;
-mod durable;
 mod oauth;
+mod who;
 
 use std::{sync::Arc, thread, time::Duration};
 
@@ -102,6 +103,35 @@ fn server(speaks: Speaks) -> Upstream {
             None => Answer::json(result),
         }
     })
+}
+
+#[test]
+fn a_server_that_lists_too_much_is_told_so_and_keeps_what_it_listed_before() {
+    let gateway = gateway_with("servers: { max_list_bytes: 4KiB, max_tools: 3 }\n");
+    let tools = |count: usize, description: &str| {
+        let tool =
+            |n| json!({ "name": format!("t{n}"), "description": description, "inputSchema": {} });
+        Value::from((0..count).map(tool).collect::<Vec<_>>()).to_string()
+    };
+    let (long, few) = ("x".repeat(5_000), tools(3, "It is so."));
+    for (listed, why) in [(tools(4, "It."), "more than 3 `tools`"), (tools(1, &long), "4096 bytes")]
+    {
+        let server = self::server(Speaks::Stateless);
+        server.lists(&listed);
+        let body = json!({ "url": server.url() });
+        let told = json_of(&ask(&gateway, "E1", "POST", "/v1/servers", &body), 502);
+        assert!(told["error"]["message"].as_str().unwrap().contains(why), "{told}");
+
+        server.lists(&few);
+        let key = bring(&gateway, "E1", &server, SECRET);
+        server.lists(&listed);
+        let place = format!("/v1/servers/{key}");
+        let told = ask(&gateway, "E1", "POST", &format!("{place}/refresh"), &Value::Null);
+        assert_eq!(told.status, 502, "{}", told.text());
+        let told = json_of(&ask(&gateway, "E1", "GET", &place, &Value::Null), 200);
+        assert_eq!((&told["health"], &told["toolCount"]), (&json!("failing"), &json!(3)));
+        assert!(told["lastError"]["message"].as_str().unwrap().contains(why), "{told}");
+    }
 }
 
 #[test]
@@ -208,7 +238,7 @@ fn a_wrong_endpoint_is_told_as_everywhere_and_nothing_stays() {
     let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     for (url, status, word) in [
         (format!("http://{free}/mcp"), 502, "cannot be listed"),
-        ("http://127.0.0.1:9/mcp".to_owned(), 400, "not allowed to be reached"),
+        ("http://127.0.0.1:9/mcp".to_owned(), 403, "may not call `127.0.0.1:9`"),
         ("https://internal.example/mcp".to_owned(), 403, "not among the hosts"),
     ] {
         let told =
@@ -333,5 +363,28 @@ fn a_server_in_use_is_looked_at_again_and_again() {
         wait_for("what it lists later is seen", Duration::from_secs(20), || {
             tools(&gateway, "E1", &path) == ["later"]
         });
+    }
+}
+
+/// Lists in the forms of runtimes are kept, and yet never those of before.
+#[test]
+fn a_runtime_is_told_of_a_server_as_long_as_it_is_there() {
+    let (gateway, server) = (gateway(), self::server(Speaks::Stateless));
+    let told = |who: &str, format: &str| {
+        let path = format!("/v1/tools?format={format}");
+        let one = json_of(&ask(&gateway, who, "GET", &path, &Value::Null), 200);
+        // And the same again.
+        assert_eq!(json_of(&ask(&gateway, who, "GET", &path, &Value::Null), 200), one);
+        one["map"].as_object().unwrap().clone()
+    };
+    for format in ["mcp", "openai", "anthropic", "gemini"] {
+        assert!(told("E1", format).is_empty());
+        let key = bring(&gateway, "E1", &server, SECRET);
+        let map = told("E1", format);
+        let place = &map[&format!("{key}__echo")];
+        assert_eq!(*place, json!({ "serverKey": key, "toolName": "echo" }), "{format}");
+        assert!(told("E2", format).is_empty());
+        json_of(&ask(&gateway, "E1", "DELETE", &format!("/v1/servers/{key}"), &Value::Null), 200);
+        assert!(told("E1", format).is_empty());
     }
 }

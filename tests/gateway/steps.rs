@@ -281,6 +281,26 @@ fn all_faults_of_steps_are_told_with_their_places() {
 }
 
 #[test]
+fn an_upstream_of_which_nothing_is_open_in_the_tenant_is_like_none() {
+    let (one, internal) = (server(), server());
+    let gateway = gateway(&[("one", &one), ("internal", &internal)], "");
+    let fault = |key: &str, tool: &str| {
+        let steps = json!([step(1, key, tool, json!({}), json!({}))]);
+        let reply = compile(&gateway, "E1", &steps);
+        let faults = body(&reply)["error"]["faults"].to_string();
+        (reply.status, faults.replace(key, "KEY").replace(tool, "TOOL"))
+    };
+    let none = fault("mcp_nobody_00000000", "echo");
+    assert!(none.1.contains("unknown_server"), "{}", none.1);
+    let key = key_of(&gateway, "internal");
+    for tool in ["echo", "nothing"] {
+        assert_eq!(fault(&key, tool), none, "{tool}");
+    }
+    let known = fault(&key_of(&gateway, "one"), "nothing");
+    assert!(known.1.contains("unknown_tool"), "{}", known.1);
+}
+
+#[test]
 fn a_tool_that_is_open_to_nobody_in_the_tenant_is_like_none() {
     let one = server();
     let gateway = gateway(&[("one", &one)], "");

@@ -5,7 +5,7 @@ use serde_json::{Map, Value, json};
 
 use super::super::{Format, anthropic};
 
-const RUNTIMES: [Format; 3] = [Format::OpenAi, Format::Anthropic, Format::Gemini];
+pub(super) const RUNTIMES: [Format; 3] = [Format::OpenAi, Format::Anthropic, Format::Gemini];
 
 /// Every keyword that a schema can have that is rewritten for OpenAI or Anthropic.
 const PLAIN: [&str; 30] = [

@@ -6,6 +6,7 @@ use http::Method;
 use super::{Route, tokens::Need};
 
 pub(super) const SHOW: Route = Route {
+    id: "showConfig",
     method: Method::GET,
     path: "/admin/api/config",
     summary: "The configuration in effect, defaults included and secrets left out.",

@@ -6,6 +6,7 @@ use http::Method;
 use super::{Route, tokens::Need};
 
 pub(super) const SHOW: Route = Route {
+    id: "showConnections",
     method: Method::GET,
     path: "/admin/api/connections",
     summary: "Connections of clients, and how each upstream is doing.",

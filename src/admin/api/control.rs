@@ -9,6 +9,7 @@ use super::{Failure, Route, tokens::Need};
 use crate::error::Code;
 
 pub(super) const RELOAD: Route = Route {
+    id: "reload",
     method: Method::POST,
     path: "/admin/api/reload",
     summary: "Does what SIGHUP does, and says what became of it: policies `applied`, `unchanged` \
@@ -30,6 +31,7 @@ pub(super) const RELOAD: Route = Route {
 };
 
 pub(super) const DRAIN: Route = Route {
+    id: "drain",
     method: Method::POST,
     path: "/admin/api/drain",
     summary: "Does what SIGTERM does: not ready, then closed, then gone when the calls are.",
@@ -47,6 +49,7 @@ pub(super) const DRAIN: Route = Route {
 };
 
 pub(super) const LOG_LEVEL: Route = Route {
+    id: "setLogLevel",
     method: Method::PUT,
     path: "/admin/api/log-level",
     summary: "Another filter for the log, until the process ends: a level, or what RUST_LOG takes.",

@@ -12,6 +12,7 @@ use crate::{
 };
 
 pub(super) const EXPLAIN: Route = Route {
+    id: "explain",
     method: Method::GET,
     path: "/admin/api/explain",
     summary: "A decision, told rule by rule, with the smallest change that would turn it. One of \
@@ -48,9 +49,6 @@ pub(super) const EXPLAIN: Route = Route {
 
 fn question(asked: &Asked<'_>) -> Result<Question, Failure> {
     let wrong = |message: String| Failure::new(Code::InvalidArgs, message);
-    if let Some(name) = asked.unknown(&EXPLAIN) {
-        return Err(wrong(format!("`{name}` is no parameter of this")));
-    }
     let tenant = asked.parameter("tenant").ok_or_else(|| wrong("`tenant` is missing".into()))?;
     let employee = match asked.parameter("employee") {
         None => None,

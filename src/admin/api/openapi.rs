@@ -4,9 +4,13 @@ use futures_util::FutureExt;
 use http::Method;
 use serde_json::{Map, Value, json};
 
-use super::{ROUTES, Route, tokens::Need};
+use super::{
+    ROUTES, Route,
+    tokens::{Need, Role},
+};
 
 pub(super) const SHOW: Route = Route {
+    id: "showDocument",
     method: Method::GET,
     path: "/admin/api/openapi.json",
     summary: "This document (OpenAPI 3.1).",
@@ -28,6 +32,9 @@ pub(super) fn document() -> Value {
         "info": {
             "title": "Hangu admin API",
             "version": env!("CARGO_PKG_VERSION"),
+            "description": "What operators ask of a running gateway, and tell it to do. `x-roles` \
+                            of an operation says which roles a token needs, besides `admin.token`, \
+                            which may do everything; `x-action` under which name it is recorded.",
         },
         "security": [{ "token": [] }],
         "paths": paths,
@@ -49,30 +56,30 @@ fn operation(route: &Route) -> Value {
             })
         })
         .collect();
-    if let Some((_, name)) = route.path.split_once('{') {
-        parameters.push(json!({
-            "name": name.trim_end_matches('}'), "in": "path", "required": true,
-            "schema": { "type": "string" },
-        }));
-    }
-    let roles: &[&str] = match route.need {
-        Need::Look => &["viewer", "operator", "approver", "security"],
-        Need::Operate => &["operator"],
-        Need::Approve => &["approver", "security"],
-        Need::Secure => &["security"],
-    };
-    let error = json!({
-        "description": "Why not.",
-        "content": { "application/json": { "schema": { "$ref": "#/components/schemas/Error" } } },
-    });
+    parameters.extend(route.parts().map(|name| {
+        json!({ "name": name, "in": "path", "required": true, "schema": { "type": "string" } })
+    }));
+    let roles = Role::NAMED.into_iter().filter(|role| role.may(route.need)).map(Role::as_str);
     let mut operation = json!({
+        "operationId": route.id,
         "summary": route.summary,
-        "x-roles": roles,
+        "security": [{ "token": [] }],
+        "x-roles": roles.collect::<Vec<_>>(),
         "responses": {
-            "200": { "description": "The answer.", "content": { "application/json": {} } },
-            "default": error,
+            "200": {
+                "description": "The answer.",
+                "content": { "application/json": { "schema": { "type": "object" } } },
+            },
+            "401": refused("Nobody has this token, or none is presented."),
+            "403": refused("The token's role may not do this."),
+            "429": refused("Too many wrong tokens came from this address."),
+            "default": refused("Why not."),
         },
     });
+    // What is recorded under the token's name.
+    if let Some(action) = route.action {
+        operation["x-action"] = action.into();
+    }
     if !parameters.is_empty() {
         operation["parameters"] = parameters.into();
     }
@@ -81,6 +88,13 @@ fn operation(route: &Route) -> Value {
             json!({ "required": true, "content": { "application/json": { "schema": schema } } });
     }
     operation
+}
+
+fn refused(description: &str) -> Value {
+    json!({
+        "description": description,
+        "content": { "application/json": { "schema": { "$ref": "#/components/schemas/Error" } } },
+    })
 }
 
 fn error_schema() -> Value {

@@ -32,6 +32,7 @@ const TOOL: [Parameter; 2] = [
 ];
 
 pub(super) const SHOW: Route = Route {
+    id: "listPins",
     method: Method::GET,
     path: "/admin/api/pins",
     summary: "Every tool that is listed: the definition that its server lists now and its number, \
@@ -44,9 +45,6 @@ pub(super) const SHOW: Route = Route {
     body: None,
     run: |api, asked| {
         async move {
-            if let Some(name) = asked.unknown(&SHOW) {
-                return Err(wrong(format!("`{name}` is no parameter of this")));
-            }
             let Some(owner) = asked.parameter("owner") else {
                 return Ok(json!({ "pins": api.gateway.pins() }));
             };
@@ -64,6 +62,7 @@ pub(super) const SHOW: Route = Route {
 };
 
 pub(super) const HISTORY: Route = Route {
+    id: "showPinHistory",
     method: Method::GET,
     path: "/admin/api/pins/history",
     summary: "Every definition of one tool that is kept, with when it was seen, and who approved \
@@ -74,7 +73,7 @@ pub(super) const HISTORY: Route = Route {
     body: None,
     run: |api, asked| {
         async move {
-            let (scope, tool) = tool(&asked, &HISTORY)?;
+            let (scope, tool) = tool(&asked)?;
             api.gateway.pin_history(scope, tool).await.map_err(failure)
         }
         .boxed()
@@ -82,6 +81,7 @@ pub(super) const HISTORY: Route = Route {
 };
 
 pub(super) const DIFF: Route = Route {
+    id: "diffPins",
     method: Method::GET,
     path: "/admin/api/pins/diff",
     summary: "How two definitions of a tool differ, each difference with its class and place; and \
@@ -105,7 +105,7 @@ pub(super) const DIFF: Route = Route {
     body: None,
     run: |api, asked| {
         async move {
-            let (scope, tool) = tool(&asked, &DIFF)?;
+            let (scope, tool) = tool(&asked)?;
             let side = |name: &str| match asked.parameter(name) {
                 None => Ok(None),
                 Some(text) => which(&text).map(Some).ok_or_else(|| {
@@ -123,6 +123,7 @@ pub(super) const DIFF: Route = Route {
 const WISH: &str = r#"{"type":"object","required":["upstream","tool"],"additionalProperties":false,"properties":{"upstream":{"type":"string"},"tool":{"type":"string","description":"the server's own name"},"digest":{"type":"string","pattern":"^sha256:[0-9a-f]{64}$"},"version":{"type":"integer","minimum":1}}}"#;
 
 pub(super) const APPROVE: Route = Route {
+    id: "approvePin",
     method: Method::POST,
     path: "/admin/api/pins/approve",
     summary: "Approves one definition of a tool, by its digest or its version: that it is the one \
@@ -136,6 +137,7 @@ pub(super) const APPROVE: Route = Route {
 };
 
 pub(super) const ROLLBACK: Route = Route {
+    id: "rollbackPin",
     method: Method::POST,
     path: "/admin/api/pins/rollback",
     summary: "Approves an earlier definition of a tool again; without `version` and `digest` the \
@@ -223,10 +225,7 @@ fn which(text: &str) -> Option<Which> {
 }
 
 /// The tool that a query names.
-fn tool(asked: &Asked<'_>, route: &Route) -> Result<(Scope, Arc<str>), Failure> {
-    if let Some(name) = asked.unknown(route) {
-        return Err(wrong(format!("`{name}` is no parameter of this")));
-    }
+fn tool(asked: &Asked<'_>) -> Result<(Scope, Arc<str>), Failure> {
     let missing = |name: &str| wrong(format!("`{name}` is missing"));
     let upstream = asked.parameter("upstream").ok_or_else(|| missing("upstream"))?;
     let scope = scope(&upstream)?;

@@ -8,6 +8,7 @@ use super::{Failure, Route, tokens::Need};
 use crate::error::Code;
 
 pub(super) const SHOW: Route = Route {
+    id: "showPolicy",
     method: Method::GET,
     path: "/admin/api/policy",
     summary: "The revision in force, its files, the revisions that are kept, and what became of \
@@ -20,6 +21,7 @@ pub(super) const SHOW: Route = Route {
 };
 
 pub(super) const REVISION: Route = Route {
+    id: "showRevision",
     method: Method::GET,
     path: "/admin/api/policy/revisions/{revision}",
     summary: "The exact files of a kept revision.",
@@ -29,7 +31,7 @@ pub(super) const REVISION: Route = Route {
     body: None,
     run: |api, asked| {
         async move {
-            let revision = asked.given;
+            let revision = asked.given();
             let files = api.gateway.revision(revision).map_err(|error| {
                 tracing::error!(%error, "A kept revision cannot be read");
                 Failure::new(Code::Internal, "what is kept of policies cannot be read")

@@ -11,6 +11,7 @@ use super::{Failure, Route, tokens::Need};
 use crate::{credential::VaultFault, error::Code, yaml::check_name};
 
 pub(super) const LIST: Route = Route {
+    id: "listSecrets",
     method: Method::GET,
     path: "/admin/api/secrets",
     summary: "The names of all secrets, and when each was set. No value is ever told.",
@@ -28,6 +29,7 @@ pub(super) const LIST: Route = Route {
 };
 
 pub(super) const PUT: Route = Route {
+    id: "putSecret",
     method: Method::PUT,
     path: "/admin/api/secrets/{name}",
     summary: "Sets a secret, or replaces it. It is sealed before it is kept, and used from the \
@@ -40,7 +42,7 @@ pub(super) const PUT: Route = Route {
     ),
     run: |api, asked| {
         async move {
-            let name = named(asked.given)?;
+            let name = named(asked.given())?;
             let wrong = |why: &'static str| Failure::new(Code::InvalidArgs, why);
             // Its own words would repeat what was sent.
             let Body { value } = serde_json::from_slice(&asked.body)
@@ -60,6 +62,7 @@ pub(super) const PUT: Route = Route {
 };
 
 pub(super) const DELETE: Route = Route {
+    id: "deleteSecret",
     method: Method::DELETE,
     path: "/admin/api/secrets/{name}",
     summary: "Forgets a secret. Requests that need it fail from then on.",
@@ -69,7 +72,7 @@ pub(super) const DELETE: Route = Route {
     body: None,
     run: |api, asked| {
         async move {
-            let name = named(asked.given)?;
+            let name = named(asked.given())?;
             match api.gateway.delete_secret(&name).await.map_err(failed)? {
                 true => Ok(json!({ "deleted": name })),
                 false => Err(Failure::new(Code::NotFound, "there is no such secret")),

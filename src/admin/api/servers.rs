@@ -8,6 +8,7 @@ use super::{Failure, Route, tokens::Need};
 use crate::error::Code;
 
 pub(super) const SHOW: Route = Route {
+    id: "listServers",
     method: Method::GET,
     path: "/admin/api/servers",
     summary: "Every server: its serverKey, what it says of itself, the revision and dialect that \
@@ -20,6 +21,7 @@ pub(super) const SHOW: Route = Route {
 };
 
 pub(super) const ONE: Route = Route {
+    id: "showServer",
     method: Method::GET,
     path: "/admin/api/servers/{upstream}",
     summary: "One server, by its upstream's name or its serverKey.",
@@ -29,8 +31,9 @@ pub(super) const ONE: Route = Route {
     body: None,
     run: |api, asked| {
         async move {
+            let given = asked.given();
             let is_it = |server: &serde_json::Value| {
-                server["upstream"] == *asked.given || server["serverKey"] == *asked.given
+                server["upstream"] == *given || server["serverKey"] == *given
             };
             let servers = api.gateway.servers();
             servers.into_iter().find(is_it).ok_or_else(|| {

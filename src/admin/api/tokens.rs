@@ -1,5 +1,5 @@
 //! Who may ask: tokens by their digests, the roles behind them, and how often an address may be
-//! wrong.
+//! wrong. Whoever is right is always let in: somebody who is wrong on purpose keeps nobody out.
 
 use std::{collections::HashMap, net::IpAddr, sync::Arc, time::Duration};
 
@@ -12,7 +12,8 @@ use tokio::time::Instant;
 use super::Failure;
 use crate::error::Code;
 
-/// Wrong tokens of one address within `WINDOW`; after that it is not listened to until it is over.
+/// Wrong tokens of one address within `WINDOW`; after that only a right one is listened to until it
+/// is over.
 const MAX_WRONG: u32 = 10;
 const WINDOW: Duration = Duration::from_secs(60);
 
@@ -35,10 +36,11 @@ pub enum Role {
     Viewer,
     /// Looks, reloads, drains, turns the log up.
     Operator,
-    /// Looks, and approves definitions of tools; calls are approved by employees under their own
-    /// identity.
+    /// Looks, approves definitions of tools, and says no to calls that wait; they are approved by
+    /// employees under their own identity.
     Approver,
-    /// The same, and sets secrets.
+    /// The same, sets secrets, takes credentials away and takes what is stored along to another
+    /// key.
     Security,
     /// Everything: the one token of `admin.token`.
     All,
@@ -49,9 +51,9 @@ pub enum Role {
 pub(super) enum Need {
     Look,
     Operate,
-    /// Of definitions of tools.
+    /// Of definitions of tools; and saying no to calls.
     Approve,
-    /// Secrets of servers.
+    /// Secrets, credentials and keys.
     Secure,
 }
 
@@ -77,6 +79,10 @@ struct Wrong {
 // === impl Role ===
 
 impl Role {
+    /// Those that a token is given by its name.
+    pub(super) const NAMED: [Role; 4] =
+        [Role::Viewer, Role::Operator, Role::Approver, Role::Security];
+
     pub fn as_str(self) -> &'static str {
         match self {
             Role::Viewer => "viewer",
@@ -97,6 +103,15 @@ impl Role {
     }
 }
 
+// === impl Need ===
+
+impl Need {
+    /// Whether it gives or takes rights.
+    pub fn is_guarded(self) -> bool {
+        matches!(self, Need::Approve | Need::Secure)
+    }
+}
+
 // === impl Tokens ===
 
 impl Tokens {
@@ -110,9 +125,6 @@ impl Tokens {
     /// nothing of any token.
     pub fn check(&self, presented: Option<&HeaderValue>, from: IpAddr) -> Result<&Token, Refused> {
         let Some(presented) = presented else { return Err(Refused::Missing) };
-        if let Some(wait) = self.shut(from) {
-            return Err(Refused::TooOften(wait));
-        }
         let token = presented.as_bytes();
         let bearer = token.get(..7).filter(|scheme| scheme.eq_ignore_ascii_case(b"bearer "));
         let digest: [u8; 32] = Sha256::digest(token.get(7..).unwrap_or_default()).into();
@@ -122,13 +134,16 @@ impl Tokens {
                 found = Some(token);
             }
         }
-        found.filter(|_| bearer.is_some()).ok_or_else(|| {
-            self.count(from);
-            Refused::Wrong
+        found.filter(|_| bearer.is_some()).ok_or_else(|| match self.shut(from) {
+            Some(wait) => Refused::TooOften(wait),
+            None => {
+                self.count(from);
+                Refused::Wrong
+            }
         })
     }
 
-    /// For how long an address is not listened to yet.
+    /// For how long no wrong token of an address is answered yet.
     fn shut(&self, from: IpAddr) -> Option<Duration> {
         let wrong = self.wrong.lock();
         let known = wrong.get(&from).or_else(|| wrong.get(&OTHERS))?;
@@ -183,7 +198,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn an_address_is_listened_to_again_when_its_time_is_over() {
+    async fn an_address_that_was_wrong_too_often_is_told_so_until_its_time_is_over() {
         let digest = Sha256::digest("good").into();
         let tokens = Tokens::new(vec![Token { name: "ops".into(), digest, role: Role::All }]);
         assert_eq!(check(&tokens, "bearer good", [10, 0, 0, 1]).as_deref(), Ok("ops"));
@@ -191,21 +206,26 @@ mod tests {
         for _ in 0..MAX_WRONG {
             assert_eq!(check(&tokens, "Bearer bad", [10, 0, 0, 1]), Err(Refused::Wrong));
         }
-        let shut = check(&tokens, "Bearer good", [10, 0, 0, 1]);
+        let shut = check(&tokens, "Bearer bad", [10, 0, 0, 1]);
         assert!(matches!(shut, Err(Refused::TooOften(_))), "{shut:?}");
-        assert!(check(&tokens, "Bearer good", [10, 0, 0, 2]).is_ok(), "others are not held to it");
+        assert!(check(&tokens, "Bearer good", [10, 0, 0, 1]).is_ok(), "who is right is let in");
+        assert_eq!(check(&tokens, "Bearer bad", [10, 0, 0, 2]), Err(Refused::Wrong), "another");
         tokio::time::advance(WINDOW).await;
-        assert!(check(&tokens, "Bearer good", [10, 0, 0, 1]).is_ok());
+        assert_eq!(check(&tokens, "Bearer bad", [10, 0, 0, 1]), Err(Refused::Wrong));
     }
 
     #[tokio::test(start_paused = true)]
     async fn addresses_without_room_share_a_count_and_the_table_stays_small() {
-        let tokens = Tokens::new(Vec::new());
+        let digest = Sha256::digest("good").into();
+        let tokens = Tokens::new(vec![Token { name: "ops".into(), digest, role: Role::All }]);
         for n in 0..3 * u32::try_from(MAX_ADDRESSES).unwrap() {
             let _ = check(&tokens, "Bearer bad", n.to_be_bytes());
         }
         assert!(tokens.wrong.lock().len() <= MAX_ADDRESSES + 1);
         let shut = check(&tokens, "Bearer bad", [200, 0, 0, 1]);
         assert!(matches!(shut, Err(Refused::TooOften(_))), "{shut:?}");
+        for from in [[200, 0, 0, 1], [0, 0, 0, 1]] {
+            assert!(check(&tokens, "Bearer good", from).is_ok(), "nobody is kept out by it");
+        }
     }
 }

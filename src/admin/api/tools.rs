@@ -8,6 +8,7 @@ use super::{Asked, Failure, Parameter, Route, tokens::Need};
 use crate::error::Code;
 
 pub(super) const SHOW: Route = Route {
+    id: "listTools",
     method: Method::GET,
     path: "/admin/api/tools",
     summary: "Every tool that is listed: its server, its risk and cost, how its definition stands, \
@@ -21,10 +22,6 @@ pub(super) const SHOW: Route = Route {
     body: None,
     run: |api, asked| {
         async move {
-            if let Some(name) = asked.unknown(&SHOW) {
-                let message = format!("there is no parameter `{name}`");
-                return Err(Failure::new(Code::InvalidArgs, message));
-            }
             let mut tools = api.gateway.tools();
             narrow(&mut tools, &asked)?;
             Ok(json!({ "tools": tools }))
@@ -34,6 +31,7 @@ pub(super) const SHOW: Route = Route {
 };
 
 pub(super) const ONE: Route = Route {
+    id: "showTool",
     method: Method::GET,
     path: "/admin/api/tools/{name}",
     summary: "One tool, by its name on the aggregate (`upstream__tool`) or its own, with every \
@@ -44,13 +42,8 @@ pub(super) const ONE: Route = Route {
     body: None,
     run: |api, asked| {
         async move {
-            if let Some(name) = asked.unknown(&ONE) {
-                let message = format!("there is no parameter `{name}`");
-                return Err(Failure::new(Code::InvalidArgs, message));
-            }
             let upstream = asked.parameter("upstream");
-            let name = unescaped(asked.given);
-            let mut found = api.gateway.tool(&name);
+            let mut found = api.gateway.tool(asked.given());
             found.retain(|tool| upstream.as_ref().is_none_or(|of| tool["upstream"] == **of));
             match (found.len(), found.pop()) {
                 (1, Some(tool)) => Ok(tool),
@@ -81,12 +74,4 @@ fn narrow(tools: &mut Vec<Value>, asked: &Asked<'_>) -> Result<(), Failure> {
         }
     }
     Ok(())
-}
-
-/// What a part of a path stands for.
-fn unescaped(part: &str) -> String {
-    // A plus is a plus in a path.
-    let escaped = format!("p={}", part.replace('+', "%2B").replace('&', "%26"));
-    let mut pairs = url::form_urlencoded::parse(escaped.as_bytes());
-    pairs.next().map_or_else(String::new, |(_, value)| value.into_owned())
 }

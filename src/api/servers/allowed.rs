@@ -25,6 +25,11 @@ impl Servers {
         Ok(service.max_each())
     }
 
+    /// Whether somebody may bring any server at all, asked before what he posts is read.
+    pub(super) fn may_bring_any(&self, person: &Person) -> Result<(), Error> {
+        self.service(person)?.may_register_any(&person.roles).map_err(not_allowed)
+    }
+
     pub(super) fn may_share(&self, person: &Person) -> Result<(), Error> {
         self.service(person)?.may_share(&person.roles).map_err(not_allowed)
     }

@@ -5,6 +5,8 @@
 //! opens nothing, is shown to nobody, and goes with the next attempt or with
 //! `DELETE /v1/servers/{serverKey}/credential`.
 
+use std::sync::Arc;
+
 use http::{Response, StatusCode, header};
 use secrecy::SecretString;
 
@@ -15,14 +17,21 @@ use super::{
 use crate::{
     api::{Person, input},
     body::Body,
-    credential::{Credential, CredentialKind, Whose, oauth::OwnSettings},
+    credential::{
+        Credential, CredentialKind, Whose,
+        oauth::{FirstIssuer, OwnSettings, Registered},
+    },
     error::{Code, Error},
-    mcp::Family,
     registry::server::{
         Archive, AuthKind, InputFault, Kept, NewServer, OptionLimits, Registrant, Registration,
         Secrets, read_server,
     },
+    registry::store::HandedOn,
+    stack::stage::is_taken,
 };
+
+/// How often what others have overtaken is done again.
+const AGAIN: usize = 3;
 
 /// A server that was registered, or registered anew.
 pub(super) struct Brought {
@@ -43,6 +52,7 @@ pub(super) enum Before {
 impl Servers {
     pub(super) async fn register(&self, asked: &Asked) -> Result<Response<Body>, Error> {
         input::is_json(&asked.headers)?;
+        self.may_bring_any(&asked.person)?;
         let registrant = self.registrant(&asked.person);
         let new = read_server(asked.body.clone(), &registrant, &OptionLimits::default());
         let brought = self.bring(asked, new.map_err(faulty)?).await?;
@@ -63,12 +73,30 @@ impl Servers {
         }
     }
 
-    /// Registers what was read, in the place of what its owner has under the key.
+    /// Registers what was read, in the place of what its owner has under the key. What is asked
+    /// for is the whole, so where another process was faster it is asked for again, unless the
+    /// client says which edition it means to replace: then its last word stands, and not the
+    /// settings of the one with the credential of the other.
     pub(super) async fn bring(&self, asked: &Asked, new: NewServer) -> Result<Brought, Error> {
-        let NewServer { mut registration, secrets } = new;
+        for _ in 0..AGAIN {
+            match self.bring_once(asked, new.clone()).await {
+                Err(error)
+                    if keep::is_overtaken(&error)
+                        && !asked.headers.contains_key(header::IF_MATCH) => {}
+                outcome => return outcome,
+            }
+        }
+        self.bring_once(asked, new).await
+    }
+
+    async fn bring_once(&self, asked: &Asked, new: NewServer) -> Result<Brought, Error> {
+        let NewServer { mut registration, secrets, history } = new;
         let key = registration.server_key.clone();
         asked.note("register", Some(&key));
         let most = self.may_bring(&asked.person, &registration.url)?;
+        if is_taken(&self.parts.worlds.look(), &key, &registration.url) {
+            return Err(keep::collision().with_pointer("/url"));
+        }
         let given = self.to_give(asked, &registration, secrets)?;
         let place = asked.place(&key);
         let _claim = self.busy.claim(place.clone())?;
@@ -87,7 +115,8 @@ impl Servers {
         asked.is_about(seen)?;
         let whose = given.as_ref().map(|(whose, _)| whose.clone());
         let given = self.give(given).await?;
-        let (registration, listed) = match self.settle(asked, registration, most, &given).await {
+        let settled = self.settle(asked, registration, most, &given, history).await;
+        let (registration, listed) = match settled {
             Ok(settled) => settled,
             Err(error) => {
                 self.take_back(&place, whose, seen, given).await;
@@ -158,16 +187,25 @@ impl Servers {
             vault.delete(whose).await.map_err(keep::vault_failed)?;
         }
         if registration.auth != AuthKind::Oauth {
-            self.clear_settings(asked, &registration.server_key).await?;
+            return self.clear_settings(asked, &registration.server_key).await;
         }
-        Ok(())
+        // What he says now is of whichever authorization server is named next.
+        let first = FirstIssuer::place(&asked.person.whose(&registration.server_key));
+        vault.delete(first).await.map(drop).map_err(keep::vault_failed)
     }
 
-    /// Forgets the client that the owner has named.
-    pub(super) async fn clear_settings(&self, asked: &Asked, key: &str) -> Result<(), Error> {
+    /// Forgets the client that the owner has named, or that the gateway has become for his server.
+    pub(super) async fn clear_settings(&self, asked: &Asked, key: &Arc<str>) -> Result<(), Error> {
         let Person { tenant, employee, .. } = asked.person.clone();
-        let gone = self.parts.vault.delete(OwnSettings::place(tenant, employee, key)).await;
-        gone.map(drop).map_err(keep::vault_failed)
+        let server = asked.person.whose(key);
+        for place in [
+            OwnSettings::place(tenant, employee, key),
+            Registered::place(&server),
+            FirstIssuer::place(&server),
+        ] {
+            self.parts.vault.delete(place).await.map_err(keep::vault_failed)?;
+        }
+        Ok(())
     }
 
     /// Seals a credential, if one is given.
@@ -187,21 +225,28 @@ impl Servers {
         registration: Registration,
         most: u32,
         given: &Before,
+        history: Vec<HandedOn>,
     ) -> Result<(Registration, Option<Archive>), Error> {
         if registration.auth == AuthKind::Oauth {
             // Granted in a browser, once it is kept.
+            self.parts.reach.admit(&registration).await?;
+            self.take_over(&registration, history).await?;
             return Ok((self.put(registration, most).await?, None));
         }
         if registration.auth != AuthKind::None && matches!(given, Before::Untouched) {
             let whose = asked.person.whose(&registration.server_key);
             if self.parts.vault.held(&whose).await.map_err(keep::vault_failed)?.is_none() {
+                self.parts.reach.admit(&registration).await?;
+                self.take_over(&registration, history).await?;
                 return Ok((self.put(registration, most).await?, None));
             }
         }
         let archive = self.parts.reach.ask(asked.caller.clone(), registration.clone()).await?;
-        if let Some(why) = unlisted(&archive) {
+        if let Some(why) = archive.unlisted() {
             return Err(not_listed(why, "so it was not registered"));
         }
+        // Before anybody can have its tools kept as seen first.
+        self.take_over(&registration, history).await?;
         Ok((self.put(registration, most).await?, Some(archive)))
     }
 
@@ -234,13 +279,6 @@ impl Servers {
             );
         }
     }
-}
-
-/// Why a server counts as not listed: without its tools it is nothing.
-pub(super) fn unlisted(archive: &Archive) -> Option<&str> {
-    let failure = archive.failure.as_ref()?;
-    let has_tools = archive.families[Family::Tools as usize].is_some(); // one for each family
-    (!has_tools).then_some(&*failure.message)
 }
 
 pub(super) fn not_listed(why: &str, so: &str) -> Error {

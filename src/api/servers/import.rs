@@ -3,7 +3,9 @@
 //!
 //! Each entry stands for itself, with a record of its own: one that cannot be registered says
 //! why, and the others are. Nobody has vouched for what a description says that the server lists,
-//! so it is asked itself.
+//! so it is asked itself. The history of its tools is taken over with its numbers, and approves
+//! nothing: what another gateway had approved is marked, and where something was, nothing else is
+//! approved here by being seen first.
 
 use std::sync::Arc;
 
@@ -25,10 +27,10 @@ use crate::{
     mcp::Family,
     model::exchange::Outcome,
     registry::{
-        read_definition,
+        read_known,
         server::{
-            AssetPin, AssetVersion, Imported, InputFault, NewServer, OptionLimits, read_asset,
-            read_mcp_servers, write_asset,
+            AssetPin, Imported, InputFault, NewServer, OptionLimits, read_asset, read_mcp_servers,
+            write_asset,
         },
     },
 };
@@ -77,6 +79,7 @@ struct Refused {
 impl Servers {
     pub(super) async fn import(&self, asked: &Asked) -> Result<Response<Body>, Error> {
         input::is_json(&asked.headers)?;
+        self.may_bring_any(&asked.person)?;
         let entries = self.read(asked).map_err(faulty)?;
         let told = stream::iter(entries).map(|entry| self.import_one(asked, entry));
         let servers = told.buffered(AT_ONCE).collect().await;
@@ -91,25 +94,30 @@ impl Servers {
         if !is_asset {
             return read_mcp_servers(file, &registrant);
         }
-        let registration = read_asset(file, &registrant, &OptionLimits::default())?.registration;
+        let asset = read_asset(file, &registrant, &OptionLimits::default())?;
+        let history = asset.handed_on();
+        let registration = asset.registration;
         let name = registration.name.as_ref().unwrap_or(&registration.server_key).to_string();
-        let new = NewServer { registration, secrets: None };
+        let new = NewServer { registration, secrets: None, history };
         Ok(vec![Imported { name, outcome: Ok(new), left_out: Vec::new() }])
     }
 
     /// The description of a server that the employee sees.
     pub(super) async fn asset(&self, asked: &Asked) -> Result<Response<Body>, Error> {
         let kept = self.look(asked).await?;
+        let history = self.history(&kept.registration).await?;
+        let listed = kept.archive.as_ref().map(|archive| archive.of(Family::Tools));
+        let listed = listed.unwrap_or_default();
+        let pins = history.into_iter().map(|(tool, of)| AssetPin::of(tool, &of, listed));
+        let mut pins: Vec<_> = pins.collect();
         let listed_ms = kept.archive.as_ref().map_or(0, |archive| archive.listed_ms);
-        let elements = kept.archive.as_ref().map(|archive| archive.of(Family::Tools));
-        let pins = elements.unwrap_or_default().iter().filter_map(|element| {
-            let doc = Doc::parse(element.clone(), &LIMITS).ok()?;
-            let definition = read_definition(doc.root()).ok()?;
-            let (tool, digest) = (definition.name, definition.digest);
-            let version = AssetVersion { digest, seen_ms: listed_ms, definition: None };
-            Some(AssetPin { tool, versions: vec![version], approved: None })
-        });
-        let file = write_asset(&kept, &pins.collect::<Vec<_>>());
+        for element in listed {
+            let Ok(doc) = Doc::parse(element.clone(), &LIMITS) else { continue };
+            if let Ok(read) = read_known(doc.root()) {
+                AssetPin::also(&mut pins, read.name, read.digest, listed_ms);
+            }
+        }
+        let file = write_asset(&kept, &pins);
         let mut response = answer(file.into());
         let name = format!("attachment; filename=\"{}.json\"", kept.registration.server_key);
         if let Ok(name) = name.try_into() {

@@ -10,10 +10,13 @@ use crate::{
     api::Person,
     credential::{VaultFault, store as credentials},
     error::{Code, Error, Next},
-    model::caller::{EmployeeId, TenantId},
+    model::{
+        caller::{EmployeeId, TenantId},
+        server::UpstreamName,
+    },
     registry::{
         server::{Archive, Kept, NotPut, Registration, ServerStore},
-        store::{StoreFault, Then},
+        store::{HandedOn, History, Scope, StoreFault, Then},
     },
 };
 
@@ -84,28 +87,65 @@ impl Servers {
         self.ask(|store, then| store.set_archive(tenant, owner, key, archive, then)).await
     }
 
+    /// All that is kept of the definitions of a server's tools.
+    pub(super) async fn history(
+        &self,
+        of: &Registration,
+    ) -> Result<Vec<(Arc<str>, History)>, Error> {
+        let Some(scope) = scope(of) else { return Ok(Vec::new()) };
+        answered(|then| self.parts.pins.all_of(scope, then)).await
+    }
+
+    /// Keeps what another gateway has handed on of them.
+    pub(super) async fn take_over(
+        &self,
+        of: &Registration,
+        history: Vec<HandedOn>,
+    ) -> Result<(), Error> {
+        let Some(scope) = scope(of).filter(|_| !history.is_empty()) else { return Ok(()) };
+        let (bounds, now_ms) = (self.parts.pin_bounds, self.parts.clock.now_ms());
+        answered(|then| self.parts.pins.take_over(scope, history, bounds, now_ms, then)).await
+    }
+
     pub(super) async fn ask<T: Send + 'static>(
         &self,
         question: impl FnOnce(&dyn ServerStore, Then<T>),
     ) -> Result<T, Error> {
-        let (tell, told) = oneshot::channel();
-        question(&*self.parts.store, Box::new(move |answer| _ = tell.send(answer)));
-        told.await.unwrap_or(Err(StoreFault::Unclear)).map_err(store_failed)
+        answered(|then| question(&*self.parts.store, then)).await
     }
+}
+
+async fn answered<T: Send + 'static>(question: impl FnOnce(Then<T>)) -> Result<T, Error> {
+    let (tell, told) = oneshot::channel();
+    question(Box::new(move |answer| _ = tell.send(answer)));
+    told.await.unwrap_or(Err(StoreFault::Unclear)).map_err(store_failed)
+}
+
+fn scope(of: &Registration) -> Option<Scope> {
+    Some(Scope::own(&of.tenant, &of.owner, &UpstreamName::of_key(&of.server_key)?))
 }
 
 // === Refusals ===
 
 pub(super) fn not_put(fault: NotPut) -> Error {
     match fault {
-        NotPut::Changed { .. } => changed_meanwhile(),
-        NotPut::Collision => {
-            let message = "another address has the same serverKey, and the two are not merged: \
-                           write the address in another way, with another query for example";
-            Error::new(Code::Conflict, message).with_pointer("/url")
-        }
+        NotPut::Changed { .. } => changed_meanwhile().with_cause(fault),
+        NotPut::Collision => collision().with_pointer("/url"),
         NotPut::Full { most } => full(most),
     }
+}
+
+/// Whether somebody else's write came before one, so that it can be made again.
+pub(super) fn is_overtaken(error: &Error) -> bool {
+    let fault = error.cause().and_then(|cause| cause.downcast_ref());
+    matches!(fault, Some(NotPut::Changed { .. }))
+}
+
+/// Whoever has the other one is not told.
+pub(super) fn collision() -> Error {
+    let message = "another address has the same serverKey, and the two are not merged: write the \
+                   address in another way, with another query for example";
+    Error::new(Code::Conflict, message)
 }
 
 pub(super) fn full(most: u32) -> Error {

@@ -7,7 +7,7 @@ use serde_json::json;
 
 use super::{
     Asked, Servers,
-    bring::{faulty, not_listed, to_credential, unlisted},
+    bring::{faulty, not_listed, to_credential},
     keep,
     told::written,
     unknown,
@@ -17,7 +17,7 @@ use crate::{
     body::Body,
     error::{Code, Error},
     registry::server::{Archive, AuthKind, Kept, Registration, read_secrets},
-    stack::stage::{UpstreamAuth, of_operator},
+    stack::stage::{UpstreamAuth, is_taken, of_operator},
 };
 
 /// The longest name of a team, in characters.
@@ -30,17 +30,37 @@ impl Servers {
         self.may_bring(&asked.person, &registration.url)?;
         let place = asked.place(&asked.id);
         let _claim = self.busy.claim(place.clone())?;
-        let news = self.parts.reach.ask(asked.caller.clone(), registration.clone()).await?;
-        let why = unlisted(&news).map(str::to_owned);
-        let archive = renewed(archive.unwrap_or_default(), news);
+        let (news, refused) = self.look_at(asked, registration.clone()).await?;
+        let why = news.unlisted().map(str::to_owned);
+        let archive = archive.unwrap_or_default().renewed(news);
         if !self.set_archive(&place, archive.clone()).await? {
             return Err(unknown(&asked.id));
         }
         self.changed(&asked.person);
+        if let Some(refused) = refused {
+            return Err(refused);
+        }
         if let Some(why) = why {
             return Err(not_listed(&why, "so what it listed before stays"));
         }
         self.tell_whole(asked, &Kept { registration, archive: Some(archive) }).await
+    }
+
+    /// What the server has; where none of its addresses may be dialled, that is a failure to list
+    /// it as well.
+    async fn look_at(
+        &self,
+        asked: &Asked,
+        registration: Registration,
+    ) -> Result<(Archive, Option<Error>), Error> {
+        match self.parts.reach.ask(asked.caller.clone(), registration).await {
+            Ok(archive) => Ok((archive, None)),
+            Err(error) if error.code() == Code::UnsafeActionBlocked => {
+                let now_ms = self.parts.clock.now_ms();
+                Ok((Archive::failed(error.message().into(), now_ms), Some(error)))
+            }
+            Err(error) => Err(error),
+        }
     }
 
     /// The credential first: what is left, where the rest fails, can be seen and deleted again.
@@ -66,6 +86,12 @@ impl Servers {
     /// Sets the employee's own credential, whoever registered the server.
     pub(super) async fn set_credential(&self, asked: &Asked) -> Result<Response<Body>, Error> {
         input::is_json(&asked.headers)?;
+        // First whether there is such a server for him, then what he posts.
+        let found = self.find(asked).await?;
+        let of_operator = match &found {
+            Some(_) => None,
+            None => Some(self.of_operator(asked, takes_own).ok_or_else(|| unknown(&asked.id))?),
+        };
         let secrets = read_secrets(asked.body.clone()).map_err(faulty)?;
         let Some(secrets) = secrets else {
             let message = "`none` is no credential: DELETE takes the one away that is set";
@@ -73,16 +99,20 @@ impl Servers {
         };
         let kind = secrets.kind();
         let credential = to_credential(secrets).map_err(|error| error.with_pointer("/type"))?;
-        let (key, own) = match self.find(asked).await? {
+        let (key, own) = match found {
             Some(kept) => {
                 let registration = &kept.registration;
+                let (key, url) = (&registration.server_key, &registration.url);
+                if is_taken(&self.parts.worlds.look(), key, url) {
+                    return Err(keep::collision());
+                }
                 let own = registration.owner == asked.person.employee;
                 if !own {
                     fits(registration, kind)?;
                 }
                 (registration.server_key.clone(), own.then_some(kept))
             }
-            None => (self.of_operator(asked).ok_or_else(|| unknown(&asked.id))?, None),
+            None => (of_operator.ok_or_else(|| unknown(&asked.id))?, None),
         };
         asked.note("set_credential", Some(&key));
         let place = asked.place(&key);
@@ -127,14 +157,14 @@ impl Servers {
         if self.may_bring(&asked.person, &registration.url).is_err() {
             return Ok(());
         }
-        let archive = self.parts.reach.ask(asked.caller.clone(), registration).await?;
+        let (archive, _) = self.look_at(asked, registration).await?;
         self.set_archive(&place, archive).await.map(drop)
     }
 
     /// Also for a server that the employee does not see any more: what he has given is his.
     pub(super) async fn delete_credential(&self, asked: &Asked) -> Result<Response<Body>, Error> {
         let seen = self.find(asked).await?.map(|kept| kept.registration.server_key);
-        let seen = seen.or_else(|| self.of_operator(asked));
+        let seen = seen.or_else(|| self.of_operator(asked, takes_own));
         let is_seen = seen.is_some();
         let key = seen.unwrap_or_else(|| asked.id.clone());
         let _claim = self.busy.claim(asked.place(&key))?;
@@ -147,16 +177,20 @@ impl Servers {
         written(&json!({ "serverKey": &*key, "hasCredential": false }))
     }
 
-    /// The key of an operator's upstream that takes each employee's own credential and of which
-    /// this one sees anything; it is asked for by that or by its name.
-    fn of_operator(&self, asked: &Asked) -> Option<Arc<str>> {
+    /// The key of an operator's upstream that is opened so and of which this employee sees
+    /// anything; it is asked for by that or by its name.
+    pub(super) fn of_operator(
+        &self,
+        asked: &Asked,
+        is_opened: impl Fn(&UpstreamAuth) -> bool,
+    ) -> Option<Arc<str>> {
         let world = self.parts.worlds.current();
         let named = world.upstreams.iter().find(|upstream| {
             *upstream.server_key == *asked.id || *upstream.name.as_str() == *asked.id
         })?;
         let view = world.view_by_now(&asked.caller)?;
         let seen = of_operator(&world, &view, &named.server_key, None)?;
-        let takes = matches!(named.auth, UpstreamAuth::Employee) && seen == named.name;
+        let takes = is_opened(&named.auth) && seen == named.name;
         takes.then(|| named.server_key.clone())
     }
 
@@ -208,6 +242,11 @@ impl Servers {
     }
 }
 
+/// Each employee sets a credential of his own.
+fn takes_own(auth: &UpstreamAuth) -> bool {
+    matches!(auth, UpstreamAuth::Employee)
+}
+
 /// Whether a member's credential is what opens the server.
 fn fits(registration: &Registration, kind: AuthKind) -> Result<(), Error> {
     let message = match registration.auth {
@@ -216,25 +255,4 @@ fn fits(registration: &Registration, kind: AuthKind) -> Result<(), Error> {
         wanted => format!("the server is opened by `{}`, as its owner says", wanted.as_str()),
     };
     Err(Error::new(Code::InvalidArgs, message).with_pointer("/type"))
-}
-
-/// What is known of a server after it was asked again: family by family what it listed now, else
-/// what it listed before.
-fn renewed(before: Archive, news: Archive) -> Archive {
-    let listed = unlisted(&news).is_none();
-    let mut families = before.families;
-    for (known, new) in families.iter_mut().zip(news.families) {
-        if new.is_some() {
-            *known = new;
-        }
-    }
-    Archive {
-        families,
-        served: news.served.or(before.served),
-        instructions: if news.served.is_some() { news.instructions } else { before.instructions },
-        server: news.server.or(before.server),
-        spoken: news.spoken.or(before.spoken),
-        listed_ms: if listed { news.listed_ms } else { before.listed_ms },
-        failure: news.failure,
-    }
 }

@@ -121,6 +121,12 @@ async fn policy_says_who_brings_what_and_how_many() {
         assert!(error.message().contains(why), "{who} {url}: {error}");
     }
     assert!(house.asked().is_empty(), "no server heard of it");
+    // Who may bring none at all has nothing read that he posts.
+    let bad = json!({ "url": 7, "nothing": 1 });
+    for path in ["/v1/servers", "/v1/servers/import"] {
+        let error = house.ask("E4", Method::POST, path, &bad).await.unwrap_err();
+        assert_eq!((error.code(), error.faults()), (Code::PermissionDenied, None), "{path}");
+    }
     for number in 0..3 {
         let url = format!("https://orders.example.com/{number}");
         let answer = house.ask("E1", Method::POST, "/v1/servers", &json!({ "url": url })).await;
@@ -161,6 +167,9 @@ async fn what_is_not_ones_own_is_unknown_or_only_seen() {
             assert_eq!(error.code(), Code::ServerNotConfigured, "{who} {method} {path}");
             assert!(error.message().starts_with("you have no server `"), "{error}");
         }
+        let unread = json!({ "type": "none of these" });
+        let set = house.ask(who, Method::PUT, &format!("{path}/credential"), &unread).await;
+        assert_eq!(set.unwrap_err().code(), Code::ServerNotConfigured, "{who} {path}");
     }
     let team = |team: &str| json!({ "team": team });
     let share = format!("{path}/share");

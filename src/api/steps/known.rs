@@ -3,7 +3,8 @@
 //!
 //! Of these it does not matter what the author himself may call: whoever runs the steps may be
 //! somebody else. A tool that is open to nobody in the tenant is to him like one that does not
-//! exist.
+//! exist, and so is an upstream of which nothing is: whoever guesses an address does not learn
+//! here that the gateway knows it.
 
 use std::{sync::Arc, time::Duration};
 
@@ -46,6 +47,10 @@ impl Validator for Schema {
             .check(arguments)
             .map_err(|mismatch| Misfit { pointer: mismatch.pointer, message: mismatch.message })
     }
+
+    fn work(&self, length: usize) -> u64 {
+        self.0.work(length)
+    }
 }
 
 impl Tools for Known<'_> {
@@ -57,7 +62,7 @@ impl Tools for Known<'_> {
         }
         let of_key = || {
             let keyed = self.upstreams.iter().filter(|one| *one.server_key == *server_key);
-            keyed.map(|one| &one.name)
+            keyed.map(|one| &one.name).filter(|name| self.shows(name))
         };
         if of_key().next().is_none() {
             return Err(Unfound::Server);
@@ -95,6 +100,17 @@ impl Known<'_> {
         let pending =
             self.upstreams.iter().filter(|one| listing(&one.name) == Some(&Listing::Pending));
         pending.map(|one| one.timeout).max()
+    }
+
+    /// Whether something of an upstream is open to somebody of the tenant, or may be once it is
+    /// listed.
+    fn shows(&self, upstream: &UpstreamName) -> bool {
+        let (tenant, World { catalog, rules, .. }) = (&self.caller.tenant, &*self.world);
+        if catalog.listing_of(upstream, Family::Tools) != Some(&Listing::Listed) {
+            return rules.may_open_to_somebody(tenant, upstream.as_str());
+        }
+        let mut own = catalog.tools().iter().filter(|tool| tool.upstream == *upstream);
+        own.any(|tool| rules.is_open_to_somebody(tenant, ItemIndex::new(tool.index)))
     }
 
     /// A tool of the operator's that somebody of the tenant may be let use.

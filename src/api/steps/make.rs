@@ -48,8 +48,9 @@ impl steps::Calls for Maker<'_> {
             let server = within.server(&asked).await;
             let invocation = invocation(&asked, server.as_ref());
             let made = within.tools.make(calls, within.request, &exchange, invocation).await;
-            let is_own = server.is_some_and(|(_, name)| name.is_key());
-            within.told(made, &asked, &exchange, is_own)
+            let own = server.as_ref().filter(|(_, name)| name.is_key());
+            let own = own.map(|(world, name)| of(world, name, &asked.call.tool).is_some());
+            within.told(made, &asked, &exchange, own)
         };
         let end = match timeout_at(asked.deadline, made).await {
             Ok(end) => end,
@@ -88,7 +89,7 @@ impl Within<'_> {
         made: Made,
         asked: &Asked<'_>,
         exchange: &Exchange,
-        is_own: bool,
+        own: Option<bool>,
     ) -> Result<Bytes, Finding> {
         match made.result {
             Ok(answer) if answer.is_error() => {
@@ -98,9 +99,14 @@ impl Within<'_> {
                 Err(Finding { error, result: Some(answer.raw().clone()) })
             }
             Ok(answer) => Ok(answer.raw().clone()),
-            Err(error) if is_own => Err(Finding { error, result: None }),
+            // What is missing of one's own is no right, but for a tool that is there.
+            Err(error)
+                if own.is_some_and(|has_tool| !has_tool || error.code() != Code::NotFound) =>
+            {
+                Err(Finding { error, result: None })
+            }
             Err(error) => {
-                let error = self.no_right(error, asked, exchange);
+                let error = self.no_right(error, asked, exchange, own.is_some());
                 Err(Finding { error, result: None })
             }
         }
@@ -109,7 +115,7 @@ impl Within<'_> {
     /// A tool that the employee may not use answers like none; but the step names it, and it was
     /// compiled for his tenant, so what he lacks is the right. Of one that he sees, it is what was
     /// said: a credential, or a grant.
-    fn no_right(self, error: Error, asked: &Asked<'_>, exchange: &Exchange) -> Error {
+    fn no_right(self, error: Error, asked: &Asked<'_>, exchange: &Exchange, is_own: bool) -> Error {
         if !matches!(error.code(), Code::NotFound | Code::ServerNotConfigured)
             || error.is_from_upstream()
             || exchange.facts().admitted
@@ -120,7 +126,7 @@ impl Within<'_> {
         let call = asked.call;
         let mut keyed =
             self.tools.upstreams.iter().filter(|one| *one.server_key == *call.server_key);
-        if !keyed.any(|one| of(&world, &one.name, &call.tool).is_some()) {
+        if !is_own && !keyed.any(|one| of(&world, &one.name, &call.tool).is_some()) {
             return error;
         }
         let message = format!("step {}: you may not use `{}`", call.index, call.tool);

@@ -10,16 +10,28 @@ use super::{
     discover::{canonical, discover, metadata},
     exchange::{Endpoint, exchange},
     fetch::{Fetch, Named},
+    issuers::FirstIssuers,
 };
 use crate::{
     config::{AsClient, TokensAt},
-    credential::oauth::{Challenge, Client, ClientProof, Identity, TokenAnswer, TokenFault, union},
+    credential::{
+        Whose,
+        oauth::{Challenge, Client, ClientProof, Identity, TokenAnswer, TokenFault, union},
+    },
 };
+
+/// Whom a client that nobody bound to an authorization server was first used at.
+pub(super) struct First {
+    pub issuers: Arc<FirstIssuers>,
+    /// The server, as one of the operator's.
+    pub place: Whose,
+}
 
 pub(super) struct Asks {
     fetch: Fetch,
     server: Url,
     as_client: AsClient,
+    first: First,
     /// `None`: the server's own word for itself, or its address.
     resource: Option<String>,
     /// With whose key the client proves itself, where that is the gateway's own.
@@ -33,11 +45,12 @@ impl Asks {
         fetch: Fetch,
         server: Url,
         as_client: AsClient,
+        first: First,
         resource: Option<String>,
         identity: Option<Arc<Identity>>,
     ) -> Self {
         let identity = identity.filter(|_| as_client.own_key);
-        Self { fetch, server, as_client, resource, identity, found: Mutex::default() }
+        Self { fetch, server, as_client, first, resource, identity, found: Mutex::default() }
     }
 
     /// What the authorization server calls the client.
@@ -101,8 +114,10 @@ impl Asks {
             }
             TokensAt::Discovered => {
                 let found = discover(&self.fetch, &self.server, Named::Written, challenge).await?;
-                let listed = found.scopes.map(|scopes| scopes.join(" "));
-                let scope = found.challenge.scope.or(listed).unwrap_or_default();
+                // Neither secrets nor what is said of employees goes to any other.
+                let issuer = &found.server.issuer;
+                self.first.issuers.admit(&self.first.place, self.client_id(), issuer).await?;
+                let scope = found.challenge.scope.or(found.scope).unwrap_or_default();
                 let resource = own.clone().unwrap_or(found.resource);
                 Endpoint::of(found.server, Named::Elsewhere, resource, scope)
             }

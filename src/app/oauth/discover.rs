@@ -7,7 +7,7 @@ use url::Url;
 
 use super::fetch::{Fetch, Named};
 use crate::credential::oauth::{
-    AuthorizationServer, Challenge, MetadataFault, ProtectedResource, TokenFault,
+    AuthorizationServer, Challenge, MetadataFault, ProtectedResource, TokenFault, secure,
 };
 
 /// What is asked of a server without a token, to be told where there are any.
@@ -20,7 +20,7 @@ pub(super) struct Discovered {
     /// What tokens are for.
     pub resource: String,
     /// The scopes that the server's document lists.
-    pub scopes: Option<Vec<String>>,
+    pub scope: Option<String>,
     /// What the server asked for when it was met without a token.
     pub challenge: Challenge,
 }
@@ -54,14 +54,14 @@ pub(super) async fn discover(
         let origin = issuer.as_str().trim_end_matches('/').to_owned();
         let server_metadata = metadata(fetch, &origin, named).await?;
         let resource = canonical(server);
-        return Ok(Discovered { server: server_metadata, resource, scopes: None, challenge });
+        return Ok(Discovered { server: server_metadata, resource, scope: None, challenge });
     };
     let issuer = resource.authorization_servers.first().map(String::as_str).unwrap_or_default();
     let document = metadata(fetch, issuer, Named::Elsewhere).await?;
     Ok(Discovered {
         server: document,
+        scope: resource.scope(),
         resource: resource.resource,
-        scopes: resource.scopes_supported,
         challenge,
     })
 }
@@ -118,8 +118,13 @@ async fn ask(
     Ok(challenge)
 }
 
-/// A document, where there is one.
+/// A document, where there is one. It says where secrets go, so nobody may have changed it on its
+/// way: only at an address that the operator wrote down it may come without TLS.
 async fn document(fetch: &Fetch, place: &Url, named: Named) -> Result<Option<Bytes>, TokenFault> {
+    if named == Named::Elsewhere && secure(place.as_str()).is_none() {
+        let origin = place.origin().ascii_serialization();
+        return Err(distrusted(MetadataFault::Plain(origin)));
+    }
     let answer = fetch.get(place, named).await?;
     match answer.status {
         status if status.is_success() => Ok(Some(answer.text)),

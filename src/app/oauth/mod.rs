@@ -11,10 +11,12 @@
 mod asks;
 mod clients;
 mod consent;
+mod crowd;
 mod discover;
 mod exchange;
 mod exchanged;
 mod fetch;
+mod issuers;
 mod own;
 mod pages;
 mod signed;
@@ -28,6 +30,7 @@ use url::Url;
 use super::StartError;
 use crate::{
     approval::store::ApprovalStore,
+    audit::Audit,
     clock::Clock,
     config,
     credential::{
@@ -43,12 +46,14 @@ use crate::{
 
 pub(super) use self::pages::{Granted, OnGrant, Pages};
 use self::{
-    asks::Asks,
+    asks::{Asks, First},
     clients::Clients,
-    consent::{Consent, Said, Shared, Source},
+    consent::{Consent, Said, Shared, Source, operators},
+    crowd::Crowd,
     discover::canonical,
     exchanged::Exchanged,
     fetch::{Fetch, Named},
+    issuers::FirstIssuers,
     own::Own,
     signed::Signed,
     tokens::{Gets, Places, Tokens},
@@ -69,6 +74,7 @@ pub(super) struct Parts {
     pub identity: Option<Arc<Identity>>,
     /// Tokens of employees that are at hand at once.
     pub entries: u64,
+    pub audit: Arc<Audit>,
 }
 
 /// Makes sources of tokens, and serves those who grant them.
@@ -78,16 +84,23 @@ pub(super) struct Oauth {
     clock: Clock,
     identity: Option<Arc<Identity>>,
     places: Places,
+    issuers: Arc<FirstIssuers>,
     pub pages: Arc<Pages>,
 }
 
 impl Oauth {
     pub fn new(parts: Parts) -> Self {
         let Parts { transport, egress, clock, vault, tickets, once, .. } = parts;
-        let Parts { public_url, identity, entries, .. } = parts;
+        let Parts { public_url, identity, entries, audit, .. } = parts;
         let fetch = Fetch { transport, egress, own: None };
-        let clients =
-            Clients { fetch: fetch.clone(), vault: vault.clone(), public_url: public_url.clone() };
+        let issuers = Arc::new(FirstIssuers::new(vault.clone()));
+        let clients = Clients {
+            fetch: fetch.clone(),
+            vault: vault.clone(),
+            clock: clock.clone(),
+            issuers: issuers.clone(),
+            public_url: public_url.clone(),
+        };
         let shared = Shared {
             fetch: fetch.clone(),
             clock: clock.clone(),
@@ -97,16 +110,17 @@ impl Oauth {
             public_url,
             once,
             renewing: DashMap::new(),
+            crowd: Arc::new(Crowd::new()),
+            audit,
         };
         let (places, pages) = (Places::new(entries), Arc::new(Pages::new(Arc::new(shared))));
-        Self { fetch, clock, identity, places, pages }
+        Self { fetch, clock, identity, places, issuers, pages }
     }
 
-    /// Where the calling employee connects to a server of the configuration; nothing where he
-    /// does not have to, or is nobody.
-    pub fn invitation(&self, server: &str, caller: &Caller) -> Option<String> {
-        let is = |consent: &Consent| consent.name == server || &*consent.server_key == server;
-        let consent = self.pages.consents.iter().find(|one| is(one.value()))?.value().clone();
+    /// Where the calling employee connects to the server of this key in the configuration; nothing
+    /// where he does not have to, or is nobody. Whether he sees it, others know.
+    pub fn invitation(&self, server_key: &str, caller: &Caller) -> Option<String> {
+        let consent = self.pages.consents.get(server_key)?.clone();
         invite(&consent, caller)
     }
 
@@ -146,7 +160,9 @@ impl Oauth {
         let Some(server) = upstream.urls.first() else { return Ok(UpstreamAuth::None) };
         let asks = |as_client: &config::AsClient, resource: &Option<String>| {
             let (fetch, identity) = (self.fetch.towards(server, tls), self.identity.clone());
-            Asks::new(fetch, server.clone(), as_client.clone(), resource.clone(), identity)
+            let place = operators(upstream.name.as_str());
+            let first = First { issuers: self.issuers.clone(), place };
+            Asks::new(fetch, server.clone(), as_client.clone(), first, resource.clone(), identity)
         };
         let source = match &upstream.auth {
             config::UpstreamAuth::None => return Ok(UpstreamAuth::None),

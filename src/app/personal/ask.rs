@@ -12,18 +12,19 @@ use tower::Service;
 use super::upstream::spoken;
 use crate::{
     clock::Clock,
-    discovery::Watcher,
+    discovery::{Limits, Watcher},
     error::{Code, Error, Next},
     mcp::Family,
     model::{caller::Caller, exchange::Closing, reply::Reply},
     registry::{
-        Catalog, Registry,
+        Catalog, Listing, Registry,
         server::{Archive, Failure, ServerInfo},
     },
     stack::{
         session::Sessions,
         stage::{Routed, Upstream},
     },
+    upstream::EGRESS_DENIED,
 };
 
 /// Jobs that wait to be begun.
@@ -39,7 +40,7 @@ enum Job {
         caller: Arc<Caller>,
         upstream: Arc<Upstream>,
         now_ms: u64,
-        told: oneshot::Sender<Archive>,
+        told: oneshot::Sender<Result<Archive, Error>>,
     },
     Beside(Pin<Box<dyn Future<Output = ()> + Send>>),
 }
@@ -53,6 +54,8 @@ pub(in crate::app) struct Asker {
 /// What asking takes.
 #[derive(Clone)]
 pub(in crate::app) struct Means<S> {
+    /// What a server may list.
+    pub limits: Limits,
     /// Of the lower stack.
     pub sessions: Arc<Sessions>,
     /// The lower stack, with connections of this thread.
@@ -69,6 +72,9 @@ pub(super) fn channel(at_once: usize) -> (Jobs, Asker) {
 
 impl Jobs {
     /// What a server has, as this caller sees it.
+    ///
+    /// # Errors
+    /// It was not asked: no address of it may be dialled, or the gateway has no time for it.
     pub async fn ask(
         &self,
         caller: Arc<Caller>,
@@ -83,9 +89,9 @@ impl Jobs {
                 .with_limit("servers.max_asked")
                 .with_retry_after(Duration::from_secs(5))
         })?;
-        told.await.map_err(|_| {
+        told.await.unwrap_or_else(|_| {
             let message = "the gateway stops, and asks nobody any more";
-            Error::new(Code::Internal, message).with_advice(true, Next::Retry)
+            Err(Error::new(Code::Internal, message).with_advice(true, Next::Retry))
         })
     }
 
@@ -133,7 +139,7 @@ async fn look<S>(
     caller: Arc<Caller>,
     upstream: Arc<Upstream>,
     now_ms: u64,
-) -> Archive
+) -> Result<Archive, Error>
 where
     S: Service<Routed, Response = Reply, Error = Error> + Clone + Send + Sync,
     S::Future: Send,
@@ -145,6 +151,7 @@ where
         sessions: means.sessions,
         service: means.service,
         interval: LONGEST,
+        limits: means.limits,
         on_change: Arc::new(|| {}),
         pins: None,
         closing: means.closing,
@@ -153,7 +160,8 @@ where
         clock: Clock::system(),
     };
     let why = match tokio::time::timeout(LONGEST, watcher.once()).await {
-        Ok(Ok(())) => return archive(&registry.catalog(), &upstream, now_ms),
+        Ok(Ok(())) => return Ok(archive(&registry.catalog(), &upstream, now_ms)),
+        Ok(Err(error)) if error.reason() == Some(EGRESS_DENIED) => return Err(error),
         // An invitation is one person's; what is kept of a listing, others are told.
         Ok(Err(error)) if error.connect().is_some() => {
             "its owner has to connect to it first: POST /v1/oauth/connect/{serverKey} says where"
@@ -162,7 +170,7 @@ where
         Ok(Err(error)) => error.message().into(),
         Err(_) => "it took too long to say what it has".into(),
     };
-    Archive { failure: Some(Failure { message: why, at_ms: now_ms }), ..Archive::default() }
+    Ok(Archive::failed(why, now_ms))
 }
 
 /// What was listed just now.
@@ -180,11 +188,21 @@ fn archive(catalog: &Catalog, upstream: &Upstream, now_ms: u64) -> Archive {
         listed_ms: now_ms,
         ..Archive::default()
     };
-    let tools = catalog.tools().iter().map(|tool| tool.definition.raw.clone());
-    archive.set(Family::Tools, tools.collect());
-    for family in [Family::Prompts, Family::Resources, Family::Templates] {
-        let items = catalog.items().iter().filter(|item| item.family == family);
-        archive.set(family, items.map(|item| item.raw.clone()).collect());
+    for family in Family::ALL {
+        // Of one that could not be listed what was listed before stays.
+        match catalog.listing_of(&upstream.name, family) {
+            Some(Listing::Never(why)) => {
+                archive.failure = Some(Failure { message: why.clone(), at_ms: now_ms });
+            }
+            _ if family == Family::Tools => {
+                let tools = catalog.tools().iter().map(|tool| tool.definition.raw.clone());
+                archive.set(family, tools.collect());
+            }
+            _ => {
+                let items = catalog.items().iter().filter(|item| item.family == family);
+                archive.set(family, items.map(|item| item.raw.clone()).collect());
+            }
+        }
     }
     archive
 }

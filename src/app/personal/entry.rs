@@ -20,7 +20,7 @@ use crate::{
         server::UpstreamName,
     },
     registry::{
-        Definition, Names, PinState, Registry, read_definition, read_entry,
+        Definition, Names, PinState, Registry, read_entry, read_known,
         server::{Archive, Kept, Registration},
         store::Scope,
     },
@@ -226,7 +226,7 @@ fn fill(registry: &Registry, name: &UpstreamName, archive: Option<&Archive>) {
         }
         let docs = parsed(family);
         if family == Family::Tools {
-            let tools = docs.iter().filter_map(|doc| read_definition(doc.root()).ok());
+            let tools = docs.iter().filter_map(|doc| read_known(doc.root()).ok());
             // Nothing is approved by being here first: the store says what was.
             registry.listed_kept(name, tools.map(Arc::new).collect(), &[]);
         } else {

@@ -41,9 +41,10 @@ use crate::{
     registry::{
         Definition, PinState,
         server::{Archive, Changes, Kept, Marker, Registration, ServerStore},
-        store::StoreFault,
+        store::{Bounds, PinStore, StoreFault},
     },
-    stack::stage::{BoxFuture, Own, Personal, World},
+    stack::stage::{BoxFuture, Own, Personal, Upstream, World, is_taken},
+    upstream::EGRESS_DENIED,
 };
 
 /// Between two looks at what other replicas have written.
@@ -127,12 +128,20 @@ impl PersonalServers {
     }
 
     /// Where employees register them.
-    pub fn api(&self, governed: Arc<Governed>, vault: Arc<Vault>, audit: Arc<Audit>) -> ServersApi {
+    pub fn api(
+        &self,
+        governed: Arc<Governed>,
+        vault: Arc<Vault>,
+        audit: Arc<Audit>,
+        pins: (Arc<dyn PinStore>, Bounds),
+    ) -> ServersApi {
         let worlds = governed.worlds.clone();
         ServersApi::new(ServerParts {
             worlds,
             store: self.0.store.clone(),
             vault,
+            pins: pins.0,
+            pin_bounds: pins.1,
             self_service: Arc::new(move |tenant| governed.policies().self_service(tenant)),
             reach: Arc::new(self.clone()),
             personal: Arc::new(self.clone()),
@@ -215,8 +224,13 @@ impl PersonalServers {
         let then = Box::new(move |kept| _ = tell.send(kept));
         self.0.store.visible_to(whose.0.clone(), whose.1.clone(), teams.clone(), then);
         let kept = told.await.unwrap_or(Err(StoreFault::Unclear))?;
+        let base = governed.worlds.current();
         let allowed = kept.into_iter().filter(|kept| {
-            let url = &kept.registration.url;
+            let Registration { url, server_key, .. } = &kept.registration;
+            // Where an operator has put one of this key there since, his is meant.
+            if is_taken(&base, server_key, url) {
+                return false;
+            }
             let at = url.host_str().zip(url.port_or_known_default());
             let service = service.as_ref().zip(at);
             service.is_some_and(|(service, (host, port))| service.may_reach(host, port))
@@ -291,12 +305,15 @@ impl PersonalServers {
     async fn look_again(self, caller: Arc<Caller>, server: Arc<Kept>) {
         let registration = server.registration.clone();
         let Registration { tenant, owner, server_key, .. } = registration.clone();
-        let Ok(archive) = self.0.ask(caller, registration).await else { return };
-        let archive = match (archive.failure, &server.archive) {
-            // The last good listing stays.
-            (Some(failure), Some(before)) => Archive { failure: Some(failure), ..before.clone() },
-            (failure, _) => Archive { failure, ..archive },
+        let archive = match self.0.ask(caller, registration).await {
+            Ok(archive) => archive,
+            Err(error) if error.reason() == Some(EGRESS_DENIED) => {
+                Archive::failed(error.message().into(), self.0.clock.now_ms())
+            }
+            Err(_) => return,
         };
+        // Of what could not be listed the last good listing stays.
+        let archive = server.archive.clone().unwrap_or_default().renewed(archive);
         let news = server.archive.as_ref().is_none_or(|before| !before.says_same(&archive));
         let (tell, told) = oneshot::channel();
         let then = Box::new(move |kept| _ = tell.send(kept));
@@ -340,6 +357,16 @@ impl Reach for PersonalServers {
         Box::pin(async move { own.ask(caller, registration).await })
     }
 
+    fn admit(&self, registration: &Registration) -> BoxFuture<()> {
+        let upstream = self.0.make(registration);
+        Box::pin(async move {
+            match upstream?.reach.cluster() {
+                Some(cluster) => cluster.admit().await,
+                None => Ok(()),
+            }
+        })
+    }
+
     fn connect(&self, caller: &Caller, registration: &Registration) -> Option<String> {
         self.0.maker.oauth.invitation_of(registration, caller)
     }
@@ -351,12 +378,16 @@ impl Reach for PersonalServers {
 }
 
 impl Inner {
-    async fn ask(&self, caller: Arc<Caller>, registration: Registration) -> Result<Archive, Error> {
-        // Of its own: what is found out may be of settings that are not kept yet.
-        let upstream = self.maker.make(&registration).map_err(|fault| {
+    /// Of its own: what is found out may be of settings that are not kept yet.
+    fn make(&self, registration: &Registration) -> Result<Arc<Upstream>, Error> {
+        self.maker.make(registration).map_err(|fault| {
             let message = format!("the address cannot be used: {fault}");
             Error::new(Code::InvalidArgs, message).with_pointer("/url")
-        })?;
+        })
+    }
+
+    async fn ask(&self, caller: Arc<Caller>, registration: Registration) -> Result<Archive, Error> {
+        let upstream = self.make(&registration)?;
         self.jobs.ask(caller, upstream, self.clock.now_ms()).await
     }
 }

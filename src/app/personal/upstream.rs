@@ -11,6 +11,7 @@ use crate::{
     model::{
         caller::{EmployeeId, TenantId},
         server::{DialectKind, UpstreamName},
+        server_key::normalised,
         template::HeaderSource,
     },
     registry::server::{Archive, AuthKind, Registration, Spoken},
@@ -40,7 +41,7 @@ pub(in crate::app) struct Maker {
     pub channels: Arc<Channels>,
     pub oauth: Oauth,
     pub limits: Limits,
-    known: Cache<Place, (u64, Arc<Upstream>)>,
+    known: Cache<Place, (Arc<Registration>, Arc<Upstream>)>,
 }
 
 /// What every server of an employee's has of the operator's.
@@ -60,9 +61,6 @@ pub(in crate::app) enum Unfit {
     Key,
     #[error("{0}")]
     Cluster(#[from] ClusterError),
-    /// Nothing of the address is said: it may be one of the company's own.
-    #[error("servers there are not allowed to be reached")]
-    Egress,
 }
 
 // === impl Maker ===
@@ -82,15 +80,18 @@ impl Maker {
     /// The upstream of a registration as it is kept: the same one for all who see it, so that its
     /// connections and what was learnt of it are.
     pub fn known(&self, registration: &Registration) -> Result<Arc<Upstream>, Unfit> {
-        let Registration { tenant, owner, server_key, revision, .. } = registration;
+        let Registration { tenant, owner, server_key, .. } = registration;
         let place = (tenant.clone(), owner.clone(), server_key.clone());
-        if let Some((of, upstream)) = self.known.get(&place)
-            && of == *revision
-        {
-            return Ok(upstream);
-        }
-        let upstream = self.make(registration)?;
-        self.known.insert(place, (*revision, upstream.clone()));
+        let upstream = match self.known.get(&place) {
+            Some((of, upstream)) if is_same(&of, registration) => {
+                if of.revision == registration.revision {
+                    return Ok(upstream);
+                }
+                upstream
+            }
+            _ => self.make(registration)?,
+        };
+        self.known.insert(place, (Arc::new(registration.clone()), upstream.clone()));
         Ok(upstream)
     }
 
@@ -104,6 +105,7 @@ impl Maker {
             serial: Serial::next(),
             reach: self.reach(registration, &name, timeout)?,
             server_key: server_key.clone(),
+            address: Some(normalised(&registration.url).into()),
             dialect: *dialect,
             pinned: options.protocol,
             headers: headers
@@ -142,11 +144,8 @@ impl Maker {
         timeout: Duration,
     ) -> Result<Reach, Unfit> {
         let endpoint = Endpoint::parse(registration.url.as_str()).map_err(ClusterError::from)?;
+        // Whatever it does not let pass, whoever calls is told of, in the same words each time.
         let guard = Guard::public(&self.egress);
-        if let Err(denied) = guard.admits(&endpoint) {
-            tracing::info!(server.key = %name, "a server of an employee is not reached: {denied}");
-            return Err(Unfit::Egress);
-        }
         let cluster = ClusterConfig {
             suffixes: &["", "/tools/list", "/tools/call"],
             connect_timeout: self.limits.connect_timeout,
@@ -170,6 +169,14 @@ impl Maker {
             _ => cluster.into(),
         })
     }
+}
+
+/// Whether a server has only been shared, or not any more, since: then those who listen to it go
+/// on. One that was registered anew is asked anew how it speaks.
+fn is_same(before: &Registration, now: &Registration) -> bool {
+    let settings = (&before.url, before.dialect, &before.options, before.auth)
+        == (&now.url, now.dialect, &now.options, now.auth);
+    before.revision == now.revision || (settings && before.team != now.team)
 }
 
 /// How the server spoke when it was listed, so that its first call need not find out.

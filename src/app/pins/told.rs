@@ -95,6 +95,7 @@ pub(super) fn history(
             "lastSeenMs": version.last_ms,
             "listed": listed == Some(version.digest),
             "approved": in_force == Some(version.version),
+            "approvedElsewhere": version.vouched,
             "definition": raw(&version.definition),
         })
     };

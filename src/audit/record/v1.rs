@@ -28,6 +28,9 @@ impl Object<'_> {
     pub(super) fn change(&mut self, facts: &Facts) {
         if let Some(change) = &facts.server_change {
             self.nested(key!("change"), |object| {
+                if let Some(issuer) = &change.issuer {
+                    object.caller_text(key!("issuer"), issuer);
+                }
                 object.text(key!("team"), change.team.as_deref());
                 object.text(key!("what"), Some(change.what));
             });

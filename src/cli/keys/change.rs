@@ -6,11 +6,11 @@ use serde_json::json;
 
 use super::{
     place::{Place, Where, told},
-    status::{stored, use_object},
+    status::stored,
 };
 use crate::{
     cli::tell::{CommandError, Ending},
-    credential::{KeyId, store::KeyUse},
+    credential::{KeyId, rotation::UseStatus},
 };
 
 /// Which key to forget, and how sure that is.
@@ -93,7 +93,7 @@ pub fn destroy(
         confirm(id, lost.as_ref())?;
     }
     place.keeper.destroy(id).map_err(told)?;
-    let lost: Vec<KeyUse> = lost.into_iter().collect();
+    let lost: Vec<UseStatus> = lost.into_iter().collect();
     tell(as_json, out, id, "destroyed", &lost, || {
         let lost = match lost.first() {
             Some(lost) => format!(" Lost with it: {}.", stored(lost)),
@@ -107,13 +107,13 @@ pub fn destroy(
     })
 }
 
-fn uses(place: &Place, id: KeyId) -> Result<Option<KeyUse>, CommandError> {
+fn uses(place: &Place, id: KeyId) -> Result<Option<UseStatus>, CommandError> {
     let Some(records) = place.records()? else { return Ok(None) };
     let name = id.to_string();
-    Ok(records.uses()?.into_iter().find(|found| found.key == name))
+    Ok(records.uses()?.iter().find(|found| found.key == name).map(UseStatus::from))
 }
 
-fn confirm(id: KeyId, lost: Option<&KeyUse>) -> Result<(), CommandError> {
+fn confirm(id: KeyId, lost: Option<&UseStatus>) -> Result<(), CommandError> {
     let not = |reason: &str| CommandError::Usage(format!("nothing was destroyed: {reason}"));
     if !io::stdin().is_terminal() {
         return Err(not("give `--yes` where nobody can be asked"));
@@ -132,13 +132,13 @@ fn tell(
     out: &mut dyn Write,
     id: KeyId,
     state: &str,
-    lost: &[KeyUse],
+    lost: &[UseStatus],
     words: impl FnOnce() -> String,
 ) -> Result<Ending, CommandError> {
     if as_json {
         let mut told = json!({ "id": id.to_string(), "state": state });
         if let Some(lost) = lost.first() {
-            told["lost"] = use_object(lost);
+            told["lost"] = json!(lost);
         }
         writeln!(out, "{told}")?;
     } else {

@@ -1,8 +1,10 @@
 //! `hangu keys`: the keyring, and what is sealed under its keys.
 //!
 //! All of it works on the file, and on the store where something is counted or wrapped anew; no
-//! gateway has to run, and one that does sees the change within a second.
+//! gateway has to run, and one that does sees the change within a second. Gateways that run can be
+//! asked how each of them stands (`asked.rs`).
 
+mod asked;
 mod change;
 mod place;
 mod rewrap;
@@ -39,7 +41,14 @@ enum Verb {
     /// Makes a keyring with one key, where there is none
     New(At),
     /// Shows each key, its state, how much of its budget is used, and what is stored under it
-    Status(At),
+    Status {
+        #[command(flatten)]
+        at: At,
+        /// Ask a running gateway at its admin listener, with the token of HANGU_ADMIN_TOKEN; given
+        /// once for each replica, it tells whether all of them use the keyring as it is
+        #[arg(long = "url", value_name = "URL", conflicts_with = "keyring")]
+        urls: Vec<String>,
+    },
     /// The first step of a rotation: adds a key that opens and does not seal yet
     Rotate(At),
     /// The second step: the pending key seals from now on, the one before only opens
@@ -51,7 +60,13 @@ enum Verb {
         at: At,
     },
     /// Wraps the data keys of stored credentials with the primary key
-    Rewrap(At),
+    Rewrap {
+        #[command(flatten)]
+        at: At,
+        /// Let a running gateway do it, with the token of HANGU_ADMIN_TOKEN, and wait for its end
+        #[arg(long, value_name = "URL", conflicts_with = "keyring")]
+        url: Option<String>,
+    },
     /// Forgets a key for good; refused while something is stored under it
     Destroy {
         /// Which one, as `status` shows it
@@ -91,10 +106,14 @@ impl Verb {
     fn run(self, out: &mut dyn Write) -> Result<Ending, CommandError> {
         match self {
             Verb::New(at) => change::new(&at.place()?, at.is_json(), out),
-            Verb::Status(at) => status::run(&at.place()?, at.is_json(), out),
+            Verb::Status { at, urls } if !urls.is_empty() => {
+                asked::status(&urls, at.is_json(), out)
+            }
+            Verb::Status { at, .. } => status::run(&at.place()?, at.is_json(), out),
             Verb::Rotate(at) => change::rotate(&at.place()?, at.is_json(), out),
             Verb::Promote { key, at } => change::promote(&at.place()?, key, at.is_json(), out),
-            Verb::Rewrap(at) => rewrap::run(&at.place()?, at.is_json(), out),
+            Verb::Rewrap { at, url: Some(url) } => asked::rewrap(&url, at.is_json(), out),
+            Verb::Rewrap { at, url: None } => rewrap::run(&at.place()?, at.is_json(), out),
             Verb::Destroy { key, yes, force, at } => {
                 let how = change::Destroy { key, yes, force };
                 change::destroy(&at.place()?, &how, at.is_json(), out)

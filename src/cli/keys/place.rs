@@ -1,6 +1,6 @@
 //! Where a keyring is, and the store whose records are sealed under it.
 
-use std::{path::Path, sync::mpsc, time::Duration};
+use std::{path::Path, time::Duration};
 
 use crate::{
     cli::tell::CommandError,
@@ -8,14 +8,11 @@ use crate::{
     config::{self, Config},
     credential::{
         CacheLimits, FileFault, Keeper, KeyringFile, RingFault,
-        store::{CredentialStore, KeyUse, StoreFault, Then},
+        store::{CredentialStore, KeyUse, ask_blocking},
     },
     fault::Report,
     store::{self, Opened, Store},
 };
-
-/// How long the store may take for one answer.
-const PATIENCE: Duration = Duration::from_secs(30);
 
 pub(super) struct Place {
     pub keeper: Keeper,
@@ -81,23 +78,14 @@ impl Place {
 // === impl Records ===
 
 impl Records {
-    /// Asks, and waits for the answer.
-    pub fn ask<T: Send + 'static>(
-        &self,
-        question: impl FnOnce(&dyn CredentialStore, Then<T>),
-    ) -> Result<T, CommandError> {
-        let (told, answer) = mpsc::channel();
-        // Nobody waits any more if it took too long.
-        question(&*self.opened.credentials, Box::new(move |it| drop(told.send(it))));
-        answer
-            .recv_timeout(PATIENCE)
-            .unwrap_or(Err(StoreFault::Unclear))
-            .map_err(|fault| CommandError::Environment(fault.to_string()))
+    pub fn credentials(&self) -> &dyn CredentialStore {
+        &*self.opened.credentials
     }
 
     /// What is stored under which key.
     pub fn uses(&self) -> Result<Vec<KeyUse>, CommandError> {
-        self.ask(|store, then| store.key_uses(then))
+        ask_blocking(self.credentials(), |store, then| store.key_uses(then))
+            .map_err(|fault| CommandError::Environment(fault.to_string()))
     }
 }
 

@@ -8,7 +8,10 @@ use serde_json::json;
 use super::place::{Place, Where, told};
 use crate::{
     cli::tell::{CommandError, Ending, count},
-    credential::{Credential, CredentialRef, Kms, key_of, store::Held},
+    credential::{
+        CredentialRef,
+        rotation::{Rewrapped, rewrap_all},
+    },
 };
 
 /// Findings if one of them cannot be taken along.
@@ -18,40 +21,18 @@ pub fn run(place: &Place, as_json: bool, out: &mut dyn Write) -> Result<Ending, 
         let reason = "credentials are in the store, which the configuration names: give `--config`";
         return Err(CommandError::Usage(reason.to_owned()));
     }
+    let environment = |fault: String| CommandError::Environment(fault);
     let kms = place.keeper.kms(ring);
-    let key = kms.key_id().map_err(|fault| CommandError::Environment(fault.to_string()))?;
-    let (mut rewrapped, mut left) = (0, Vec::new());
-    if let Some(records) = place.records()? {
-        let mut after = None;
-        loop {
-            let name = key.clone();
-            let some = records.ask(|store, then| store.not_under(name, after, then))?;
-            let Some(last) = some.last() else { break };
-            after = Some(last.reference);
-            for held in some {
-                let reference = held.reference;
-                let sealed = match sealed_anew(&*kms, &held) {
-                    Ok(Some((key, sealed))) => {
-                        records.ask(|store, then| store.replace_sealed(held, key, sealed, then))
-                    }
-                    Ok(None) => continue,
-                    Err(reason) => {
-                        left.push((reference, reason));
-                        continue;
-                    }
-                };
-                // One that was replaced meanwhile is under the new key already.
-                rewrapped += usize::from(sealed?);
-            }
+    let Rewrapped { key, rewrapped, left } = match place.records()? {
+        Some(records) => rewrap_all(records.credentials(), &*kms, &mut |_| true)
+            .map_err(|fault| environment(fault.to_string()))?,
+        None => {
+            let key = kms.key_id().map_err(|fault| environment(fault.to_string()))?;
+            Rewrapped { key, ..Rewrapped::default() }
         }
-    }
-    tell(as_json, out, &key, rewrapped, &left)?;
+    };
+    tell(as_json, out, &key, usize::try_from(rewrapped).unwrap_or(usize::MAX), &left)?;
     Ok(if left.is_empty() { Ending::Well } else { Ending::Findings })
-}
-
-fn sealed_anew(kms: &dyn Kms, held: &Held) -> Result<Option<(String, Vec<u8>)>, String> {
-    let anew = Credential::rewrap(kms, &held.whose, &held.sealed).map_err(|it| it.to_string())?;
-    anew.map(|sealed| Ok((key_of(&sealed).map_err(|it| it.to_string())?, sealed))).transpose()
 }
 
 fn tell(

@@ -59,7 +59,11 @@ pub(super) fn all(answer: &Value, only_held: bool, out: &mut dyn Write) -> io::R
 /// Every definition of one tool.
 pub(super) fn history(answer: &Value, out: &mut dyn Write) -> io::Result<()> {
     for version in list(&answer["versions"]) {
-        let marks = [("listed", "listed"), ("approved", "approved")];
+        let marks = [
+            ("listed", "listed"),
+            ("approved", "approved"),
+            ("approvedElsewhere", "approved elsewhere"),
+        ];
         let marks = marks.iter().filter(|(key, _)| version[*key] == true).map(|(_, mark)| *mark);
         let marks = marks.collect::<Vec<_>>().join(", ");
         writeln!(

@@ -19,7 +19,7 @@ use crate::{
         tell::{self, CommandError, Ending, count},
     },
     fault::{Format, Paint, WIDTH, escape, wrap},
-    policy::{Difference, DifferenceKind, Family, Policies, Seer, diff},
+    policy::{About, Difference, DifferenceKind, Policies, Seer, diff},
 };
 
 /// Which folders.
@@ -89,7 +89,7 @@ struct Group<'d> {
     kind: DifferenceKind,
     tenants: Vec<String>,
     who: &'d Seer,
-    family: Family,
+    about: About,
     only: Option<&'d str>,
     when: Option<&'d str>,
     items: Vec<&'d str>,
@@ -97,23 +97,23 @@ struct Group<'d> {
 
 fn groups(differences: &BTreeSet<Difference>) -> Vec<Group<'_>> {
     type Key<'d> =
-        (DifferenceKind, Option<String>, &'d Seer, Family, Option<&'d str>, Option<&'d str>);
+        (DifferenceKind, Option<String>, &'d Seer, About, Option<&'d str>, Option<&'d str>);
     let mut by: BTreeMap<Key<'_>, Vec<&str>> = BTreeMap::new();
     for difference in differences {
         let tenant = difference.tenant.as_ref().map(ToString::to_string);
         let only = difference.only.as_deref();
         let when = difference.when.as_deref();
-        let key = (difference.kind, tenant, &difference.who, difference.family, only, when);
+        let key = (difference.kind, tenant, &difference.who, difference.about, only, when);
         by.entry(key).or_default().push(&difference.item);
     }
     // What is the same in several tenants is told once.
     let mut groups: Vec<Group<'_>> = Vec::new();
-    for ((kind, tenant, who, family, only, when), items) in by {
+    for ((kind, tenant, who, about, only, when), items) in by {
         let tenant = tenant.unwrap_or_else(|| "(others)".to_owned());
         let same = groups.iter_mut().find(|group| {
             group.kind == kind
                 && group.who == who
-                && group.family == family
+                && group.about == about
                 && group.only == only
                 && group.when == when
                 && group.items == items
@@ -122,7 +122,7 @@ fn groups(differences: &BTreeSet<Difference>) -> Vec<Group<'_>> {
             Some(group) => group.tenants.push(tenant),
             None => {
                 let tenants = vec![tenant];
-                groups.push(Group { kind, tenants, who, family, only, when, items });
+                groups.push(Group { kind, tenants, who, about, only, when, items });
             }
         }
     }
@@ -184,11 +184,22 @@ impl Group<'_> {
             DifferenceKind::Narrowed => "-",
             _ => "",
         };
-        format!("{sign}{}", count(self.items.len(), self.family.one()))
+        match self.about {
+            About::Item(family) => format!("{sign}{}", count(self.items.len(), family.one())),
+            About::Hosts => format!("{sign}{}", count(self.items.len(), "host")),
+            About::Sharing | About::Number | About::Approving => sign.to_owned(),
+        }
     }
 
     fn text(&self) -> String {
         let items = escape(&self.items.join(", "));
+        let items = match self.about {
+            About::Item(_) => items,
+            About::Hosts => format!("register servers at {items}"),
+            About::Sharing => format!("share {items}"),
+            About::Number => format!("have {items}"),
+            About::Approving => format!("use the tools of their own servers {items}"),
+        };
         let only = self.only.map_or(String::new(), |only| format!(" where {}", escape(only)));
         let when = self.when.map_or(String::new(), |when| format!(" when {}", escape(when)));
         format!("{items}{only}{when}")
@@ -203,11 +214,25 @@ impl Group<'_> {
             "caller": self.who.caller.as_ref().map(|caller| caller.as_str()),
             "keyAlone": self.who.key,
             "employee": self.who.employee.as_ref().map(|employee| employee.as_str()),
-            "family": self.family.key(),
+            "about": about_word(self.about),
+            "family": match self.about {
+                About::Item(family) => Some(family.key()),
+                _ => None,
+            },
             "items": self.items,
             "where": self.only,
             "when": self.when,
         })
+    }
+}
+
+fn about_word(about: About) -> &'static str {
+    match about {
+        About::Item(_) => "item",
+        About::Hosts => "self_service.hosts",
+        About::Sharing => "self_service.share",
+        About::Number => "self_service.max_each",
+        About::Approving => "self_service.default.pin",
     }
 }
 

@@ -183,8 +183,18 @@ pub(super) fn page(server: &Server, out: &mut dyn Write) -> Result<(), CommandEr
 
 pub(super) fn added(server: &Server, out: &mut dyn Write) -> Result<(), CommandError> {
     let key = escape(&server.server_key);
-    let tools = count(server.tool_count, "tool");
-    writeln!(out, "{key}: {tools}, {}", escape(&server.spoken()))?;
+    if server.auth == "oauth" && !server.has_credential {
+        writeln!(out, "{key}: kept, and asked what it has once you have connected")?;
+        match &server.connect_url {
+            Some(url) => {
+                writeln!(out, "\nOpen this in a browser, within ten minutes:\n  {}", escape(url))?
+            }
+            None => writeln!(out, "\n`hangu servers show {key}` says where to connect.")?,
+        }
+    } else {
+        let tools = count(server.tool_count, "tool");
+        writeln!(out, "{key}: {tools}, {}", escape(&server.spoken()))?;
+    }
     Ok(writeln!(
         out,
         "\nPOST /mcp/{key} speaks to it; `hangu servers show {key}` lists its tools."

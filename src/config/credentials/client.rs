@@ -45,6 +45,9 @@ pub(super) fn build(
     faults: &mut Faults,
 ) -> Option<AsClient> {
     let tokens_at = place(tokens_at, faults);
+    if let (Some((_, secret)), Some(TokensAt::Discovered)) = (&raw.secret, &tokens_at) {
+        unbound(secret, faults);
+    }
     let own_key = matches!(raw.key, Some((RawSigningKey::Gateway, _)));
     if own_key {
         needs_keyring(at, vault, faults);
@@ -107,6 +110,12 @@ pub(super) fn by_secret(
         Some(place) if place.value => ClientProof::SecretInBody(secret),
         _ => ClientProof::Secret(secret),
     })
+}
+
+/// Nobody says to whom the secret belongs.
+pub(super) fn unbound(secret: &Span, faults: &mut Faults) {
+    let message = "the secret goes to whichever authorization server the server names first";
+    faults.add(FaultCode::UnboundSecret, secret, message).suggest("write down its `issuer`");
 }
 
 fn without_secret(at: &Span, faults: &mut Faults) {

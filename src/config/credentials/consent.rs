@@ -34,6 +34,9 @@ pub(super) fn build(raw: RawConsent, at: &Span, vault: Vault<'_>, faults: &mut F
     if raw.client.id.is_none() && raw.client.secret.is_some() {
         faults.add(FaultCode::MissingKey, at, "`client_id` is missing");
     }
+    if let (Some((_, at)), None) = (&raw.client.secret, &raw.issuer) {
+        client::unbound(at, faults);
+    }
     let secret_in = raw.client.secret_in.filter(|_| !raw.client.is_broken);
     let proof = client::by_secret(raw.client.secret, secret_in, vault, faults);
     let id = name(raw.client.id, faults);

@@ -152,6 +152,7 @@ pub struct RawQuestions {
 pub struct RawLists {
     pub page_size: Option<Spanned<usize>>,
     pub wait: Option<Spanned<Duration>>,
+    pub max_bytes: Option<Spanned<ByteSize>>,
 }
 
 #[derive(Debug, Default)]
@@ -379,6 +380,7 @@ fn read_lists(map: &mut MapReader<'_>, faults: &mut Faults) -> RawLists {
         Some(RawLists {
             page_size: map.optional("page_size", faults),
             wait: map.optional("wait", faults),
+            max_bytes: map.optional("max_bytes", faults),
         })
     })
     .unwrap_or_default()

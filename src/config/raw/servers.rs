@@ -19,6 +19,8 @@ pub struct RawServers {
     pub connect_timeout: Option<Spanned<Duration>>,
     pub max_request_bytes: Option<Spanned<ByteSize>>,
     pub max_response_bytes: Option<Spanned<ByteSize>>,
+    pub max_list_bytes: Option<Spanned<ByteSize>>,
+    pub max_tools: Option<Spanned<usize>>,
 }
 
 pub(super) fn read(map: &mut MapReader<'_>, faults: &mut Faults) -> RawServers {
@@ -33,6 +35,8 @@ pub(super) fn read(map: &mut MapReader<'_>, faults: &mut Faults) -> RawServers {
             connect_timeout: map.optional("connect_timeout", faults),
             max_request_bytes: map.optional("max_request_bytes", faults),
             max_response_bytes: map.optional("max_response_bytes", faults),
+            max_list_bytes: map.optional("max_list_bytes", faults),
+            max_tools: map.optional("max_tools", faults),
         })
     })
     .unwrap_or_default()

@@ -174,6 +174,7 @@ fn a_setting_is_of_its_kind_and_within_bounds() {
         ),
         ("lists: { page_size: 0 }", "Y007 1:21 not between 1 and 100000"),
         ("lists: { wait: 2d }", "Y007 1:16 not between 0s and 24h"),
+        ("servers: { max_tools: 0 }", "Y007 1:23 not between 1 and 20000"),
         ("questions: { rounds: 0 }", "Y007 1:22 not between 1 and 100"),
         ("questions: { answer: 2d }", "Y007 1:22 not between 1s and 24h"),
         ("idempotency: { wait: 2m }", "Y007 1:22 not between 0s and 1m"),

@@ -93,6 +93,9 @@ fn what_is_not_said_has_a_default() {
     assert_eq!(config.drain, Drain { delay: secs(0), timeout: secs(120) });
     assert_eq!(config.names, Names::Always);
     assert_eq!((config.lists.page_size, config.lists.wait), (1_000, secs(20)));
+    assert_eq!(config.lists.max_bytes, 32 << 20);
+    let servers = config.servers;
+    assert_eq!((servers.max_list_bytes, servers.max_tools), (8 << 20, 1_000));
     let streams = config.streams;
     assert_eq!((streams.per_principal, streams.total, streams.subscriptions), (32, 10_000, 256));
     assert_eq!((streams.sessions, streams.resume_window), (100_000, secs(60)));
@@ -168,14 +171,14 @@ errors: { tools_call: status }
 sessions: required
 session_ttl: 1h
 names: conflict
-lists: { page_size: 10, wait: 1s }
+lists: { page_size: 10, wait: 1s, max_bytes: 2MiB }
 drain_delay: 5s
 drain_timeout: 30s
 edge: { header_timeout: 5s, idle_timeout: 60s, body_timeout: 20s, max_connections: 100, max_body: 2MiB, hold: 3s, max_batch: 20, batch_concurrency: 4 }
 streams: { per_principal: 4, total: 50, subscriptions: 7, sessions: 60, resume_window: 0s, resume_bytes: 2KiB, resume_total: 3MiB }
 approvals: { keep: 1d, max_arguments: 1KiB, max_waiting: 10, max_waiting_each: 2 }
 steps: { max_time: 1m, max_steps: 7, max_variables: 1KiB }
-servers: { refresh: 1m, loaded: 5, idle: 1m, max_asked: 2, timeout: 3s, max_time: 9s, connect_timeout: 1s, max_request_bytes: 1KiB, max_response_bytes: 2KiB }
+servers: { refresh: 1m, loaded: 5, idle: 1m, max_asked: 2, timeout: 3s, max_time: 9s, connect_timeout: 1s, max_request_bytes: 1KiB, max_response_bytes: 2KiB, max_list_bytes: 3KiB, max_tools: 4 }
 pins: { versions: 5, max_tools: 100, unlisted: 1d }
 idempotency: { capacity_bytes: 1MiB, max_keys: 10, ttl: 1h, wait: 0s, max_body: 1KiB }
 ",
@@ -203,6 +206,7 @@ idempotency: { capacity_bytes: 1MiB, max_keys: 10, ttl: 1h, wait: 0s, max_body: 
     assert_eq!((edge.max_connections, edge.max_body), (100, 2 << 20));
     assert_eq!(config.names, Names::Conflict);
     assert_eq!((config.lists.page_size, config.lists.wait), (10, secs(1)));
+    assert_eq!(config.lists.max_bytes, 2 << 20);
     let streams = config.streams;
     assert_eq!((streams.per_principal, streams.total, streams.subscriptions), (4, 50, 7));
     assert_eq!((streams.sessions, streams.resume_window), (60, secs(0)));
@@ -221,6 +225,7 @@ idempotency: { capacity_bytes: 1MiB, max_keys: 10, ttl: 1h, wait: 0s, max_body: 
     assert_eq!((servers.idle, servers.timeout, servers.max_time), (secs(60), secs(3), secs(9)));
     let sizes = (servers.max_request_bytes, servers.max_response_bytes);
     assert_eq!((servers.connect_timeout, sizes), (secs(1), (1 << 10, 2 << 10)));
+    assert_eq!((servers.max_list_bytes, servers.max_tools), (3 << 10, 4));
     assert_eq!(config.pins, Pins { versions: 5, max_tools: 100, unlisted: secs(86_400) });
     assert_eq!(
         (idempotency.ttl, idempotency.wait, idempotency.max_body),

@@ -2,6 +2,8 @@
 
 use http::{HeaderMap, header};
 
+use super::{bounded, metadata::is_short};
+
 /// What a server asks for.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Challenge {
@@ -17,7 +19,13 @@ impl Challenge {
     /// The first `Bearer` challenge among the headers of an answer.
     pub fn of(headers: &HeaderMap) -> Option<Self> {
         let values = headers.get_all(header::WWW_AUTHENTICATE).iter();
-        values.filter_map(|value| value.to_str().ok()).find_map(Self::parse)
+        let found = values.filter_map(|value| value.to_str().ok()).find_map(Self::parse)?;
+        // What is longer than anybody needs is as good as not said.
+        Some(Self {
+            resource_metadata: found.resource_metadata.filter(|place| is_short(place)),
+            scope: found.scope.and_then(bounded),
+            error: found.error,
+        })
     }
 
     pub fn wants_more_scopes(&self) -> bool {

@@ -6,6 +6,11 @@
 use serde::Deserialize;
 use url::Url;
 
+use super::bounded;
+
+/// The longest address in a document, in bytes: some are kept, some are sent on.
+const MAX_ADDRESS: usize = 2 * 1024;
+
 /// Why a document is not believed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum MetadataFault {
@@ -21,6 +26,10 @@ pub enum MetadataFault {
     Insecure(&'static str),
     #[error("it offers no {0}")]
     Missing(&'static str),
+    #[error("`{0}` is longer than {MAX_ADDRESS} bytes")]
+    TooLong(&'static str),
+    #[error("it stands at `{0}`, and is believed over `https` only, or on this machine")]
+    Plain(String),
 }
 
 /// A server about itself (RFC 9728).
@@ -54,13 +63,23 @@ impl ProtectedResource {
     /// The document of a server at this address.
     pub fn read(text: &[u8], server: &Url) -> Result<Self, MetadataFault> {
         let document: Self = serde_json::from_slice(text).map_err(|_| MetadataFault::Form)?;
+        if !is_short(&document.resource) {
+            return Err(MetadataFault::TooLong("resource"));
+        }
         if !document.covers(server) {
             return Err(MetadataFault::OtherResource);
         }
-        if document.authorization_servers.is_empty() {
-            return Err(MetadataFault::NoServer);
+        match document.authorization_servers.first() {
+            Some(issuer) if is_short(issuer) => Ok(document),
+            Some(_) => Err(MetadataFault::TooLong("authorization_servers")),
+            None => Err(MetadataFault::NoServer),
         }
-        Ok(document)
+    }
+
+    /// The scopes that it lists, as they are asked for; one that lists more than anybody asks for
+    /// lists none.
+    pub fn scope(&self) -> Option<String> {
+        bounded(self.scopes_supported.as_ref()?.join(" "))
     }
 
     /// Whether it speaks of a server: of its very address, or of a path that the server's lies
@@ -126,7 +145,11 @@ impl AuthorizationServer {
             ("token_endpoint", &document.token_endpoint),
             ("registration_endpoint", &document.registration_endpoint),
         ] {
-            if endpoint.as_deref().is_some_and(|endpoint| secure(endpoint).is_none()) {
+            let Some(endpoint) = endpoint else { continue };
+            if !is_short(endpoint) {
+                return Err(MetadataFault::TooLong(name));
+            }
+            if secure(endpoint).is_none() {
                 return Err(MetadataFault::Insecure(name));
             }
         }
@@ -154,6 +177,11 @@ impl AuthorizationServer {
             None => method == "client_secret_basic",
         }
     }
+}
+
+/// Whether an address is not longer than anybody needs.
+pub(super) fn is_short(address: &str) -> bool {
+    address.len() <= MAX_ADDRESS
 }
 
 /// An address that a secret may be sent to.

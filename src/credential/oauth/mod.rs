@@ -6,14 +6,16 @@
 //! 8414), `request.rs` writes requests for tokens and reads their answers (RFC 6749), `client.rs`
 //! says how the gateway proves to be the client it names, `signer.rs` signs (with `identity.rs`'s keys), `statement.rs` is what
 //! it says of whoever calls, `grant.rs` what an employee has granted, and its sealed form, `settings.rs` what he says about a
-//! server that he brings.
+//! server that he brings, `kept.rs` what the gateway keeps of itself as a client, `scopes.rs` how many scopes are believed.
 
 mod challenge;
 mod client;
 mod grant;
 mod identity;
+mod kept;
 mod metadata;
 mod request;
+mod scopes;
 mod settings;
 mod signer;
 mod source;
@@ -27,8 +29,10 @@ pub use self::{
     client::{Client, ClientProof},
     grant::Grant,
     identity::Identity,
+    kept::{FirstIssuer, Registered},
     metadata::{AuthorizationServer, MetadataFault, ProtectedResource, secure, well_known},
-    request::{AnswerFault, TokenAnswer, TokenRequest, TokenType, scopes_of, union},
+    request::{AnswerFault, TokenAnswer, TokenRequest, TokenType},
+    scopes::{bounded, scopes_of, union},
     settings::OwnSettings,
     signer::{Signer, SignerFault},
     source::{Asked, Asking, INVITED_MS, Refused, Token, TokenFault, TokenSource, TokensOf},

@@ -6,7 +6,7 @@ use serde::Deserialize;
 use url::form_urlencoded::Serializer;
 use zeroize::Zeroizing;
 
-use super::{AuthorizationServer, Client, SignerFault};
+use super::{AuthorizationServer, Client, SignerFault, bounded};
 
 /// The longest token that is taken, in bytes: it has to fit into a header.
 const MAX_TOKEN: usize = 32 * 1024;
@@ -136,21 +136,23 @@ impl TokenAnswer {
         if !given.token_type.eq_ignore_ascii_case("bearer") {
             return Err(AnswerFault::Kind);
         }
+        // It is kept, and asked for again with every renewal.
+        let scope = match given.scope {
+            Some(scope) => Some(bounded(scope).ok_or(AnswerFault::Form)?),
+            None => None,
+        };
         let fits = |token: &SecretString| {
             let text = token.expose_secret();
             let visible = text.bytes().all(|b| matches!(b, b'!'..=b'~'));
             !text.is_empty() && text.len() <= MAX_TOKEN && visible
         };
-        if !fits(&access) {
+        let refresh = refresh.filter(|token| !token.expose_secret().is_empty());
+        let is_long = |token: &SecretString| token.expose_secret().len() > MAX_TOKEN;
+        if !fits(&access) || refresh.as_ref().is_some_and(is_long) {
             return Err(AnswerFault::Form);
         }
-        Ok(Self {
-            access,
-            refresh: refresh.filter(|token| !token.expose_secret().is_empty()),
-            expires_in: given.expires_in.and_then(|seconds| seconds.as_u64()),
-            scope: given.scope,
-            issued_type: given.issued_token_type,
-        })
+        let expires_in = given.expires_in.and_then(|seconds| seconds.as_u64());
+        Ok(Self { access, refresh, expires_in, scope, issued_type: given.issued_token_type })
     }
 
     /// One that was exchanged has to be what was asked for, or at least usable (RFC 8693, 2.2.1).
@@ -188,20 +190,4 @@ impl std::fmt::Debug for TokenAnswer {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "TokenAnswer(expires_in: {:?}, scope: {:?})", self.expires_in, self.scope)
     }
-}
-
-/// Scopes, each once, in their order.
-pub fn scopes_of(text: &str) -> Vec<&str> {
-    let mut scopes: Vec<&str> = Vec::new();
-    for scope in text.split_ascii_whitespace() {
-        if !scopes.contains(&scope) {
-            scopes.push(scope);
-        }
-    }
-    scopes
-}
-
-/// Those of both.
-pub fn union(one: &str, other: &str) -> String {
-    scopes_of(&format!("{one} {other}")).join(" ")
 }

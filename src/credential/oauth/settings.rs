@@ -12,6 +12,9 @@ use crate::{
     model::caller::{EmployeeId, TenantId},
 };
 
+/// Before a serverKey, where they are kept.
+const PLACE: &str = "oauth-settings:";
+
 /// For one server.
 #[derive(Debug, Clone, Default)]
 pub struct OwnSettings {
@@ -45,8 +48,18 @@ impl OwnSettings {
 
     /// Where they are kept: no serverKey is like that.
     pub fn place(tenant: TenantId, owner: EmployeeId, server_key: &str) -> Whose {
-        let server_key = format!("oauth-settings:{server_key}").into();
+        let server_key = Self::key(server_key);
         Whose { tenant, owner: Owner::Employee(owner), server_key }
+    }
+
+    /// What stands there in the place of the server's key.
+    pub fn key(server_key: &str) -> std::sync::Arc<str> {
+        format!("{PLACE}{server_key}").into()
+    }
+
+    /// The server that such a one is for.
+    pub fn server_of(key: &str) -> Option<&str> {
+        key.strip_prefix(PLACE)
     }
 
     /// As the vault takes them; nothing, where they cannot be written.

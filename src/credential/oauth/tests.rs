@@ -340,3 +340,74 @@ fn what_was_exchanged_has_to_be_usable_and_what_was_asked_for() {
         assert_eq!(given(kind).exchanged(requested).is_ok(), fits, "{kind:?} {requested:?}");
     }
 }
+
+#[test]
+fn scopes_are_believed_up_to_what_anybody_needs() {
+    let words =
+        |count: usize| (0..count).map(|number| format!("s{number}")).collect::<Vec<_>>().join(" ");
+    for (text, is_good) in [
+        (words(100), true),
+        (words(101), false),
+        ("x".repeat(2_048), true),
+        ("x".repeat(2_049), false),
+    ] {
+        let length = text.len();
+        assert_eq!(bounded(text.clone()).is_some(), is_good, "{length}");
+        let asked = challenge(&[&format!("Bearer scope=\"{text}\"")]).unwrap();
+        assert_eq!(asked.scope.is_some(), is_good, "{length}");
+        let given = json!({ "access_token": "t", "token_type": "Bearer", "scope": text });
+        let given = TokenAnswer::read(true, given.to_string().as_bytes());
+        assert_eq!(given.is_ok(), is_good, "{length}");
+        let document = json!({ "resource": "https://a/mcp", "authorization_servers": ["https://as"],
+                               "scopes_supported": text.split(' ').collect::<Vec<_>>() });
+        let read = ProtectedResource::read(document.to_string().as_bytes(), &url("https://a/mcp"))
+            .unwrap();
+        assert_eq!(read.scope().is_some(), is_good, "{length}");
+    }
+    assert_eq!(union("a b", "b c a"), "a b c");
+    assert_eq!(union(&words(100), "a b"), "a b", "what is wanted now is not lost");
+    // As many as fit into an answer.
+    let many = words(40_000);
+    assert_eq!(scopes_of(&format!("{many} {many}")).len(), 40_000);
+}
+
+#[test]
+fn no_address_is_longer_than_anybody_needs() {
+    let long = format!("https://as/{}", "x".repeat(2_048));
+    for name in ["authorization_endpoint", "token_endpoint", "registration_endpoint"] {
+        assert_eq!(server(json!({ name: long })).unwrap_err(), MetadataFault::TooLong(name));
+    }
+    let read = |resource: &str, issuer: &str| {
+        let document = json!({ "resource": resource, "authorization_servers": [issuer] });
+        ProtectedResource::read(document.to_string().as_bytes(), &url("https://a/mcp")).unwrap_err()
+    };
+    assert_eq!(read(&long, "https://as"), MetadataFault::TooLong("resource"));
+    assert_eq!(read("https://a/mcp", &long), MetadataFault::TooLong("authorization_servers"));
+    let asked = challenge(&[&format!("Bearer resource_metadata=\"{long}\"")]).unwrap();
+    assert_eq!(asked, Challenge::default());
+    let endless = json!({ "access_token": "t", "token_type": "Bearer",
+                          "refresh_token": "x".repeat(32 * 1024 + 1) });
+    let read = TokenAnswer::read(true, endless.to_string().as_bytes());
+    assert_eq!(read.unwrap_err(), AnswerFault::Form);
+}
+
+#[test]
+fn what_is_kept_of_a_client_is_read_again() {
+    let client = |secret: Option<&str>| Client {
+        id: "c".to_owned(),
+        proof: secret.map_or(ClientProof::None, |text| ClientProof::Secret(text.into())),
+    };
+    for secret in [None, Some("s")] {
+        let kept = Registered {
+            issuer: "https://as".to_owned(),
+            redirect: "https://gate/v1/oauth/callback/x".to_owned(),
+            client: client(secret),
+            until_ms: Some(7),
+        };
+        let sealed = kept.to_credential().unwrap();
+        assert!(!format!("{kept:?} {sealed:?}").contains("\"s\""));
+        assert_eq!(format!("{:?}", Registered::of(&sealed).unwrap()), format!("{kept:?}"));
+    }
+    let first = FirstIssuer { client_id: "c".to_owned(), issuer: "https://as".to_owned() };
+    assert_eq!(FirstIssuer::of(&first.to_credential().unwrap()), Some(first));
+}

@@ -6,7 +6,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 
 use super::{
-    super::store::{CredentialStore, Held, KeyUse, NewCredential, StoreFault, Then},
+    super::store::{Anew, CredentialStore, Held, KeyUse, NewCredential, Pick, StoreFault, Then},
     *,
 };
 
@@ -75,8 +75,16 @@ impl CredentialStore for Other {
         self.inner.not_under(key, after, then);
     }
 
-    fn replace_sealed(&self, old: Held, key: String, sealed: Vec<u8>, then: Then<bool>) {
-        self.inner.replace_sealed(old, key, sealed, then);
+    fn pick(&self, pick: Pick, then: Then<Vec<Held>>) {
+        self.inner.pick(pick, then);
+    }
+
+    fn delete_all(&self, tenant: TenantId, owner: Owner, then: Then<Vec<Arc<str>>>) {
+        self.inner.delete_all(tenant, owner, then);
+    }
+
+    fn replace_sealed(&self, old: Held, anew: Anew, then: Then<bool>) {
+        self.inner.replace_sealed(old, anew, then);
     }
 }
 
@@ -135,9 +143,56 @@ async fn a_renewed_token_is_the_same_grant() {
     assert!(vault.renew(&first, token("second")).await.unwrap());
     let second = vault.held(&own).await.unwrap().unwrap();
     assert_eq!(second.stamp(), first.stamp());
+    assert_eq!((first.renewed_ms, second.renewed_ms), (None, Some(NOW)));
     assert_eq!(opened(&vault, &own).await.as_deref(), Some("bearer second"));
     vault.put(own.clone(), token("third")).await.unwrap();
-    assert_ne!(vault.held(&own).await.unwrap().unwrap().stamp(), first.stamp());
+    let third = vault.held(&own).await.unwrap().unwrap();
+    assert_ne!(third.stamp(), first.stamp());
+    assert_eq!(third.renewed_ms, None, "its owner set it anew");
+}
+
+#[tokio::test]
+async fn who_looks_after_all_of_them_sees_who_has_what_and_takes_it_away_at_once() {
+    let (store, place) = (Arc::new(Other::default()), Place::new());
+    let vault = vault(&store, &place, LATE);
+    let (one, other) = (whose("acme", "E1", "mcp_a_1"), whose("acme", "E2", "mcp_a_1"));
+    let granted = whose("acme", "E1", "mcp_b_2");
+    let grant = oauth::Grant {
+        access: "planted-access".into(),
+        refresh: Some("planted-refresh".into()),
+        expires_ms: Some(NOW + 5),
+        scope: "read write".to_owned(),
+        issuer: "https://as.example".to_owned(),
+        token_endpoint: "https://as.example/token".to_owned(),
+        resource: "https://mcp.example".to_owned(),
+        client_id: "c1".to_owned(),
+    };
+    for whose in [&one, &other] {
+        vault.put(whose.clone(), token("planted")).await.unwrap();
+    }
+    vault.put(granted.clone(), Credential::OAuth(grant)).await.unwrap();
+    let settings = oauth::OwnSettings::new(Some("c".into()), Some("planted".into()), &[]);
+    let of = |id: &str| EmployeeId::parse(id).unwrap();
+    let place = oauth::OwnSettings::place(one.tenant.clone(), of("E1"), "mcp_b_2");
+    vault.put(place.clone(), settings.to_credential().unwrap()).await.unwrap();
+
+    let all = Pick { most: 10, ..Pick::default() };
+    let seen = vault.survey(all.clone()).await.unwrap();
+    assert!(!format!("{seen:?}").contains("planted"), "{seen:?}");
+    let places: Vec<_> = seen.iter().map(|it| it.whose.clone()).collect();
+    assert_eq!(places, [one.clone(), granted.clone(), place, other.clone()]);
+    let told = seen[1].grant.clone().unwrap().unwrap();
+    assert_eq!((&*told.issuer, &*told.scope), ("https://as.example", "read write"));
+    assert_eq!((told.expires_ms, told.renewable, &*told.client_id), (Some(NOW + 5), true, "c1"));
+    assert!(seen[0].grant.is_none());
+
+    opened(&vault, &one).await;
+    let gone = vault.delete_all(one.tenant.clone(), one.owner.clone()).await.unwrap();
+    assert_eq!(gone, ["mcp_a_1".into(), Arc::from("mcp_b_2")]);
+    assert_eq!(opened(&vault, &one).await, None, "not even from memory");
+    assert_eq!(opened(&vault, &other).await.as_deref(), Some("bearer planted"));
+    assert_eq!(vault.survey(all).await.unwrap().len(), 1);
+    assert_eq!(vault.delete_all(one.tenant, one.owner).await, Ok(vec![]));
 }
 
 #[tokio::test]

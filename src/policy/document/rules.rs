@@ -197,6 +197,15 @@ impl Globs {
         }
     }
 
+    /// Whether a tool of this upstream can be meant.
+    pub fn may_be_of(&self, upstream: &str) -> bool {
+        match self.of(Family::Tools) {
+            Reach::All => true,
+            Reach::Nothing => false,
+            Reach::Globs(globs) => globs.iter().any(|glob| glob.matches_upstream(upstream)),
+        }
+    }
+
     /// Whether anything of the family can be meant.
     pub fn is_about(&self, family: Family) -> bool {
         !matches!(self.of(family), Reach::Nothing)

@@ -9,6 +9,7 @@ mod language;
 mod library;
 mod lints;
 mod made;
+mod own_compared;
 mod properties;
 mod roles;
 mod schemas;

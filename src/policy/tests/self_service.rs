@@ -6,7 +6,7 @@ use crate::{fault::Span, model::server::UpstreamName};
 const KEY: &str = "mcp_order-query_7f3a2c91";
 
 /// Files of both scopes; an empty text says nothing.
-fn policies(platform: &str, acme: &str) -> Policies {
+pub(super) fn policies(platform: &str, acme: &str) -> Policies {
     compile(files(platform, acme))
 }
 

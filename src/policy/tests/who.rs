@@ -108,4 +108,15 @@ fn a_tool_is_open_in_a_tenant_where_somebody_of_it_may_be_let_use_it() {
     };
     assert_eq!(open("acme"), ["contacts.search", "contacts.update", "page.read"]);
     assert_eq!(open("globex"), ["contacts.search", "contacts.update"]);
+    // Before anything of it is listed.
+    let may = |of: &str, upstream: &str| set.may_open_to_somebody(&tenant(of), upstream);
+    for (of, upstream, expected) in [
+        ("acme", "crm", true),
+        ("acme", "wiki", true),
+        ("acme", "internal", false),
+        ("globex", "crm", true),
+        ("globex", "wiki", false),
+    ] {
+        assert_eq!(may(of, upstream), expected, "{of} {upstream}");
+    }
 }

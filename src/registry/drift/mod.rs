@@ -52,7 +52,7 @@ pub fn differences(old: &[u8], new: &[u8]) -> Vec<Difference> {
             if difference.class != ChangeClass::DescriptionChanged {
                 difference.class = ChangeClass::OutputChanged;
             }
-            found.all.push(difference);
+            found.keep(difference);
         }
     } else {
         found.where_differs(ChangeClass::OutputChanged, "", output, &old, &new);
@@ -67,6 +67,9 @@ pub fn differences(old: &[u8], new: &[u8]) -> Vec<Difference> {
     found.all
 }
 
+/// Differences that are told; beyond them the first of each kind that is not among them yet.
+const MAX_TOLD: usize = 500;
+
 /// Differences as they are found.
 #[derive(Default)]
 struct Found {
@@ -75,8 +78,20 @@ struct Found {
 
 impl Found {
     fn add(&mut self, class: ChangeClass, pointer: &str, old: Option<&Value>, new: Option<&Value>) {
-        let (old, new) = (old.cloned(), new.cloned());
-        self.all.push(Difference { class, pointer: pointer.to_owned(), old, new });
+        if self.tells(class) {
+            let (old, new) = (old.cloned(), new.cloned());
+            self.all.push(Difference { class, pointer: pointer.to_owned(), old, new });
+        }
+    }
+
+    fn keep(&mut self, difference: Difference) {
+        if self.tells(difference.class) {
+            self.all.push(difference);
+        }
+    }
+
+    fn tells(&self, class: ChangeClass) -> bool {
+        self.all.len() < MAX_TOLD || self.all.iter().all(|told| told.class != class)
     }
 
     /// Where a member of two objects differs.
@@ -104,8 +119,24 @@ fn below(pointer: &str, member: &str) -> String {
 fn same(old: Option<&Value>, new: Option<&Value>) -> bool {
     match (old, new) {
         (None, None) => true,
-        (Some(old), Some(new)) => old == new || canonical(old) == canonical(new),
+        (Some(old), Some(new)) => alike(old, new),
         _ => false,
+    }
+}
+
+/// It is asked anew on each level of a schema, so it ends at the first difference.
+fn alike(old: &Value, new: &Value) -> bool {
+    match (old, new) {
+        (Value::Number(_), Value::Number(_)) => old == new || canonical(old) == canonical(new),
+        (Value::Array(old), Value::Array(new)) => {
+            old.len() == new.len() && old.iter().zip(new).all(|(old, new)| alike(old, new))
+        }
+        (Value::Object(old), Value::Object(new)) => {
+            let is_alike =
+                |(name, old): (&String, &Value)| new.get(name).is_some_and(|new| alike(old, new));
+            old.len() == new.len() && old.iter().all(is_alike)
+        }
+        _ => old == new,
     }
 }
 

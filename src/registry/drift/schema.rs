@@ -4,6 +4,8 @@
 //! schemas bear on one place (`anyOf`, `$defs` and their like) a difference may mean anything, and
 //! only what is nothing but text is told apart from `schema_changed`.
 
+use std::collections::HashSet;
+
 use serde_json::{Map, Value};
 
 use super::{Found, below, canonical, members, same};
@@ -110,13 +112,14 @@ impl Place<'_> {
         }
         let before = self.before.get("properties").and_then(Value::as_object).unwrap_or(&nothing);
         let after = self.after.get("properties").and_then(Value::as_object).unwrap_or(&nothing);
+        let required: HashSet<&str> = names(self.after.get("required")).collect();
         for name in members(before, after) {
             let (old, new) = (before.get(name), after.get(name));
             let pointer = below(&pointer, name);
             match (old, new) {
                 (Some(_), Some(_)) => compare(old, new, &pointer, found),
                 (_, None) => found.add(ChangeClass::ParameterRemoved, &pointer, old, new),
-                (None, _) if requires(self.after, name) => {
+                (None, _) if required.contains(name) => {
                     found.add(ChangeClass::ParameterAddedRequired, &pointer, old, new);
                 }
                 (None, _) => {
@@ -139,23 +142,20 @@ impl Place<'_> {
             found.add(ChangeClass::SchemaChanged, &pointer, old, new);
             return;
         }
-        let names = |value: Option<&'_ Value>| -> Vec<String> {
-            let all = value.and_then(Value::as_array).into_iter().flatten();
-            all.filter_map(Value::as_str).map(str::to_owned).collect()
-        };
-        let (old, new) = (names(old), names(new));
+        let (before, after): (HashSet<_>, HashSet<_>) =
+            (names(old).collect(), names(new).collect());
         let has = |schema: &Map<String, Value>, name: &str| {
             schema.get("properties").is_some_and(|all| all.get(name).is_some())
         };
-        for name in new.iter().filter(|name| !old.contains(name)) {
+        for name in names(new).filter(|name| !before.contains(name)) {
             if has(self.before, name) || !has(self.after, name) {
-                let name = Value::from(name.as_str());
+                let name = Value::from(name);
                 found.add(ChangeClass::RequiredAdded, &pointer, None, Some(&name));
             }
         }
-        for name in old.iter().filter(|name| !new.contains(name)) {
+        for name in names(old).filter(|name| !after.contains(name)) {
             if has(self.after, name) || !has(self.before, name) {
-                let name = Value::from(name.as_str());
+                let name = Value::from(name);
                 found.add(ChangeClass::RequiredRemoved, &pointer, Some(&name), None);
             }
         }
@@ -165,22 +165,19 @@ impl Place<'_> {
 const TIGHTER: ChangeClass = ChangeClass::ConstraintTightened;
 const LOOSER: ChangeClass = ChangeClass::ConstraintLoosened;
 
-fn requires(schema: &Map<String, Value>, name: &str) -> bool {
-    let required = schema.get("required").and_then(Value::as_array);
-    required.is_some_and(|all| all.iter().any(|required| required == name))
+/// The names in a list of them.
+fn names(list: Option<&Value>) -> impl Iterator<Item = &str> {
+    list.and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str)
 }
 
 /// The values that are let through.
 fn values(old: Option<&Value>, new: Option<&Value>, pointer: &str, found: &mut Found) {
-    let list = |value: Option<&Value>| -> Option<Vec<Vec<u8>>> {
+    let list = |value: Option<&Value>| -> Option<HashSet<Vec<u8>>> {
         let all = value?.as_array()?;
         Some(all.iter().map(canonical).collect())
     };
     let (widened, narrowed) = match (list(old), list(new)) {
-        (Some(before), Some(after)) => (
-            after.iter().any(|value| !before.contains(value)),
-            before.iter().any(|value| !after.contains(value)),
-        ),
+        (Some(before), Some(after)) => (!after.is_subset(&before), !before.is_subset(&after)),
         (None, Some(_)) if old.is_none() => (false, true),
         (Some(_), None) if new.is_none() => (true, false),
         _ => return found.add(ChangeClass::SchemaChanged, pointer, old, new),
@@ -267,7 +264,7 @@ fn tangled(old: Option<&Value>, new: Option<&Value>, pointer: &str, found: &mut 
         if difference.class != ChangeClass::DescriptionChanged {
             difference.class = ChangeClass::SchemaChanged;
         }
-        found.all.push(difference);
+        found.keep(difference);
     }
 }
 

@@ -80,3 +80,47 @@ fn what_cannot_be_read_is_the_worst() {
     assert_eq!(found.len(), 1);
     assert_eq!(found[0].class, ChangeClass::SchemaChanged);
 }
+
+#[test]
+fn what_a_hundred_thousand_words_became_is_found_word_by_word() {
+    const MANY: usize = 60_000;
+    let names = |from: usize| (from..from + MANY).map(|n| format!("w{n}")).collect::<Vec<_>>();
+    let tool = |from: usize| {
+        let words: Vec<Value> = names(from).into_iter().map(Value::from).collect();
+        let properties: serde_json::Map<_, _> =
+            names(from).into_iter().map(|name| (name, Value::Bool(true))).collect();
+        serde_json::json!({ "name": "t", "inputSchema": {
+            "enum": words, "required": words, "properties": properties } })
+        .to_string()
+    };
+    let found = differences(tool(0).as_bytes(), tool(1).as_bytes());
+    let mut classes: Vec<&str> = found.iter().map(|it| it.class.as_str()).collect();
+    classes.sort_unstable();
+    let expected =
+        ["enum_narrowed", "enum_widened", "parameter_added_required", "parameter_removed"];
+    assert_eq!(classes, expected);
+}
+
+#[test]
+fn numbers_that_are_spelled_otherwise_are_the_same_however_deep() {
+    let tool = |number: &str| {
+        let (open, close) = (r#"{"items":"#.repeat(60), "}".repeat(60));
+        format!(r#"{{"name":"t","inputSchema":{open}{{"maximum":{number}}}{close}}}"#)
+    };
+    assert!(differences(tool("10").as_bytes(), tool("1e1").as_bytes()).is_empty());
+    assert_eq!(differences(tool("10").as_bytes(), tool("11").as_bytes()).len(), 1);
+}
+
+#[test]
+fn of_very_many_differences_the_first_are_told_and_no_kind_is_lost() {
+    let tool = |kind: &str, last: &str| {
+        let property = |n: usize| (format!("p{n}"), serde_json::json!({ "type": kind }));
+        let mut all: serde_json::Map<_, _> = (0..5_000).map(property).collect();
+        all.insert("z".to_owned(), serde_json::json!({ "enum": [last, "b"] }));
+        serde_json::json!({ "name": "t", "inputSchema": { "properties": all } }).to_string()
+    };
+    let found = differences(tool("string", "a").as_bytes(), tool("number", "b").as_bytes());
+    let has = |class| found.iter().any(|it| it.class == class);
+    assert!(has(ChangeClass::TypeChanged) && has(ChangeClass::EnumNarrowed), "{}", found.len());
+    assert!(found.len() <= MAX_TOLD + 1, "{}", found.len());
+}

@@ -280,8 +280,9 @@ fn without(
             None => kept.push(name.raw()),
         }
     }
+    let mut known: HashSet<&[u8]> = kept.iter().copied().collect();
     for name in also {
-        if !kept.contains(&&**name) {
+        if known.insert(name) {
             kept.push(name);
             changed = true;
         }

@@ -3,9 +3,11 @@
 //! A parameter is one by its name, where the tool's own words say the same. A pattern or a list of
 //! words on it is a bound, and then it is none.
 
+use std::collections::HashSet;
+
 use super::{
     Findings,
-    schema::{Parameter, parameters},
+    schema::{Parameter, Parameters},
     shown, text,
 };
 use crate::{json::Value, model::quality::Flaw};
@@ -136,16 +138,16 @@ const POWERS: [Power; 5] = [
 /// Words of a tool's name that say it runs what it is given.
 const RAW: [&str; 8] = ["shell", "bash", "exec", "eval", "adb", "sudo", "terminal", "powershell"];
 
-pub fn look(tool: Value<'_>, schema: Option<Value<'_>>, findings: &mut Findings) {
-    let Some(schema) = schema else { return };
+pub fn look(tool: Value<'_>, parameters: &Parameters<'_>, findings: &mut Findings) {
     let name = tool.get("name").and_then(Value::as_str).unwrap_or_default();
     let description = tool.get("description").and_then(Value::as_str).unwrap_or_default();
-    let (named, told) = (text::words(&name), text::words(&description));
-    let mut free = parameters(tool, schema);
-    free.retain(Parameter::is_free_text);
+    let named = text::words(&name);
+    let words = |words: &[String]| words.iter().cloned().collect::<Words>();
+    let (tool_name, told) = (words(&named), words(&text::words(&description)));
+    let free: Vec<_> = parameters.all.iter().filter(|one| one.is_free_text()).collect();
     let mut is_raw = false;
     for parameter in &free {
-        if let Some(power) = power(parameter, &named, &told) {
+        if let Some(power) = power(parameter, &tool_name, &told) {
             is_raw = true;
             let (own, what, advice) = (shown(&parameter.name), power.what, power.advice);
             let message = format!("`{own}` takes {what}: {advice}");
@@ -165,17 +167,23 @@ pub fn look(tool: Value<'_>, schema: Option<Value<'_>>, findings: &mut Findings)
     }
 }
 
-fn power(parameter: &Parameter<'_>, named: &[String], told: &[String]) -> Option<&'static Power> {
-    let own = text::words(&parameter.name);
-    let said = text::words(&parameter.description());
-    let one_of =
-        |words: &[String], known: &[&str]| words.iter().any(|word| known.contains(&word.as_str()));
-    POWERS.iter().find(|power| {
-        let is_so = one_of(&own, power.parameter);
+/// Words of a text, which may be as many as a server likes.
+type Words = HashSet<String>;
+
+fn power(parameter: &Parameter<'_>, named: &Words, told: &Words) -> Option<&'static Power> {
+    let own: Words = text::words(&parameter.name).into_iter().collect();
+    let one_of = |words: &Words, known: &[&str]| known.iter().any(|word| words.contains(*word));
+    let may_be = |power: &&Power| {
         let by_tool = power.tool.is_empty() || one_of(named, power.tool);
+        by_tool && one_of(&own, power.parameter)
+    };
+    let mut powers = POWERS.iter().filter(may_be).peekable();
+    powers.peek()?;
+    let said: Words = text::words(&parameter.description()).into_iter().collect();
+    powers.find(|power| {
         let by_words = power.said.is_empty()
             || [named, told, &said, &own].iter().any(|words| one_of(words, power.said));
         let is_narrower = [told, &said].iter().any(|words| one_of(words, power.narrower));
-        is_so && by_tool && by_words && !is_narrower
+        by_words && !is_narrower
     })
 }

@@ -1,5 +1,7 @@
 //! Whether a description is there, and says enough that a tool can be chosen by it.
 
+use std::collections::HashSet;
+
 use super::{Findings, says, text};
 use crate::{json::Value, model::quality::Flaw};
 
@@ -90,7 +92,7 @@ fn vague(name: &str, description: &str) -> Option<&'static str> {
     }
     let named = text::words(name);
     let stem = |word: &str| word.trim_end_matches('s').to_owned();
-    let named: Vec<_> = named.iter().map(|word| stem(word)).collect();
+    let named: HashSet<_> = named.iter().map(|word| stem(word)).collect();
     let repeats = telling().all(|word| named.contains(&stem(word)));
     repeats.then_some("its description says no more than its name")
 }

@@ -2,7 +2,7 @@
 
 use serde_json::{Value as Json, json};
 
-use super::*;
+use super::{schema::PARTS, *};
 use crate::model::quality::Severity;
 
 fn fixture(name: &str) -> Json {
@@ -147,4 +147,48 @@ fn names_in_messages_are_harmless() {
             assert!(finding.message.chars().all(clean) && finding.message.len() < 200);
         }
     }
+}
+
+/// A schema in which six definitions refer to the next 200 times each.
+fn unfolding(leaf: Json) -> Json {
+    let mut defs = serde_json::Map::from_iter([("d6".to_owned(), leaf)]);
+    for n in 0..6 {
+        let next = json!({ "$ref": format!("#/$defs/d{}", n + 1) });
+        defs.insert(format!("d{n}"), json!({ "allOf": vec![next; 200] }));
+    }
+    json!({ "type": "object", "allOf": [{ "$ref": "#/$defs/d0" }], "$defs": defs })
+}
+
+#[test]
+fn a_schema_that_unfolds_without_end_is_looked_at_as_far_as_can_be() {
+    let look_at = |schema: Json| {
+        let description = "Counts the things of a shelf.";
+        look_at(&json!({ "name": "count", "description": description, "inputSchema": schema }))
+    };
+    let text = json!({ "properties": { "sql": { "type": "string" } } });
+    let quality = look_at(unfolding(text));
+    assert!(quality.findings.len() < 100, "{:?}", found(&quality));
+    // More than is looked at, whatever it is, is a finding of its own.
+    let many = |n: usize| vec![json!({ "type": "integer", "description": "A number." }); n];
+    for (schema, is_cut) in [
+        (json!({ "properties": { "a": { "description": "It.", "anyOf": many(100) } } }), false),
+        (json!({ "properties": { "a": { "description": "It.", "anyOf": many(PARTS) } } }), true),
+        (json!({ "allOf": many(PARTS) }), true),
+    ] {
+        let quality = look_at(schema);
+        let is_told = quality.findings.iter().any(|it| it.message.contains("can be looked at"));
+        assert_eq!(is_told, is_cut, "{:?}", found(&quality));
+    }
+}
+
+#[test]
+fn words_are_compared_in_time_linear_to_their_number() {
+    let many: Vec<String> = (0..40_000).map(|n| format!("w{n}")).collect();
+    let parameters = |n: usize| (format!("sql_{n}"), json!({ "type": "string" }));
+    let properties: serde_json::Map<_, _> = (0..1_900).map(parameters).collect();
+    let quality = look_at(&json!({
+        "name": many.join("_"), "description": "w39999 ".repeat(40_000),
+        "inputSchema": { "type": "object", "properties": properties },
+    }));
+    assert!(quality.flaws.contains(Flaw::Vague), "{:?}", found(&quality));
 }

@@ -66,6 +66,11 @@ const LIMITS: Limits = Limits { depth: 520, duplicates: Duplicates::Allow, outli
 // === impl Archive ===
 
 impl Archive {
+    /// Of a server that could not be listed.
+    pub fn failed(message: Arc<str>, at_ms: u64) -> Self {
+        Self { failure: Some(Failure { message, at_ms }), ..Self::default() }
+    }
+
     /// The elements of a family; none where it was never listed.
     pub fn of(&self, family: Family) -> &[Bytes] {
         self.families[family as usize].as_deref().unwrap_or_default() // one for each family
@@ -145,8 +150,43 @@ impl Archive {
 
     /// Whether it differs from another in its times alone.
     pub fn says_same(&self, other: &Archive) -> bool {
-        let failure = |archive: &Archive| archive.failure.as_ref().map(|f| f.message.clone());
-        failure(self) == failure(other) && self.encode() == other.encode()
+        fn said(it: &Archive) -> impl PartialEq + use<'_> {
+            let failure = it.failure.as_ref().map(|failure| &failure.message);
+            (&it.families, it.served, &it.instructions, &it.server, it.spoken, failure)
+        }
+        said(self) == said(other)
+    }
+
+    /// Why a server counts as not listed: without its tools it is nothing.
+    pub fn unlisted(&self) -> Option<&str> {
+        let failure = self.failure.as_ref()?;
+        let has_tools = self.families[Family::Tools as usize].is_some(); // one for each family
+        (!has_tools).then_some(&*failure.message)
+    }
+
+    /// What is known of a server after it was asked again: family by family what it listed now,
+    /// else what it listed before.
+    #[must_use]
+    pub fn renewed(self, news: Archive) -> Archive {
+        let listed = news.unlisted().is_none();
+        let mut families = self.families;
+        for (known, new) in families.iter_mut().zip(news.families) {
+            if new.is_some() {
+                *known = new;
+            }
+        }
+        Archive {
+            families,
+            served: news.served.or(self.served),
+            instructions: match news.served {
+                Some(_) => news.instructions,
+                None => self.instructions,
+            },
+            server: news.server.or(self.server),
+            spoken: news.spoken.or(self.spoken),
+            listed_ms: if listed { news.listed_ms } else { self.listed_ms },
+            failure: news.failure,
+        }
     }
 
     /// How many bytes its elements and instructions are.

@@ -4,6 +4,8 @@
 //! What a server listed stands there byte for byte. The form has a version; a later one still
 //! reads every earlier one.
 
+mod history;
+
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -35,6 +37,9 @@ pub const ASSET_VERSION: &str = "hangu/asset/v1";
 /// The largest file that is read, in bytes.
 pub const MAX_ASSET: usize = 64 << 20;
 
+/// More than any server ever has.
+const MAX_VERSION: u64 = 1_000_000_000;
+
 /// What servers list may say a member twice, and means the last.
 const LIMITS: Limits = Limits { depth: 520, duplicates: Duplicates::Allow, outline: 2 };
 
@@ -51,6 +56,9 @@ pub struct AssetPin {
 /// One definition of a tool.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AssetVersion {
+    /// Its number among the tool's, from 1 on; `None`: the file does not say, and it is the one
+    /// after the one before.
+    pub version: Option<u64>,
     pub digest: [u8; 32],
     pub seen_ms: u64,
     /// The JSON object, as its server sent it, where it is still known.
@@ -150,9 +158,10 @@ fn write_pin(pin: &AssetPin) -> Vec<u8> {
     out.extend_from_slice(b", \"versions\": [");
     for (index, version) in pin.versions.iter().enumerate() {
         let comma = if index > 0 { ",\n      " } else { "\n      " };
-        let AssetVersion { digest, seen_ms, definition } = version;
+        let AssetVersion { version, digest, seen_ms, definition } = version;
+        let number = version.map_or_else(String::new, |it| format!("\"version\": {it}, "));
         let digest = digest_text(*digest);
-        let head = format!("{comma}{{ \"digest\": \"{digest}\", \"seenMs\": {seen_ms}");
+        let head = format!("{comma}{{ {number}\"digest\": \"{digest}\", \"seenMs\": {seen_ms}");
         out.extend_from_slice(head.as_bytes());
         if let Some(definition) = definition {
             out.extend_from_slice(b", \"definition\": ");
@@ -358,6 +367,9 @@ fn read_served(serves: Value<'_>, faults: &mut InputFaults) -> Served {
     }
     let mut bits = 0;
     for (index, word) in serves.elements().enumerate() {
+        if faults.is_full() {
+            break;
+        }
         match SERVED.iter().find(|(_, known)| word.is_str(known)) {
             Some((served, _)) => bits |= served.bits(),
             None => {
@@ -398,6 +410,15 @@ fn read_pins(pins: Value<'_>, faults: &mut InputFaults) -> Vec<AssetPin> {
         let place = below(&at, "approved");
         let approved =
             given(pin, "approved").and_then(|digest| read_digest(digest, &place, faults));
+        let mut last = 0;
+        for (index, version) in versions.iter().enumerate() {
+            let number = version.version.unwrap_or(last + 1);
+            if number <= last {
+                let at = below(&below(&below(&at, "versions"), &index.to_string()), "version");
+                faults.add(&at, "no number above that of the version before");
+            }
+            last = number;
+        }
         if approved.is_some_and(|digest| versions.iter().all(|it| it.digest != digest)) {
             faults.add(&place, "none of the versions has this digest");
         }
@@ -415,7 +436,15 @@ fn read_version(
     if !is_object(version, at, faults) {
         return None;
     }
-    known_members(version, at, &["digest", "seenMs", "definition"], faults);
+    known_members(version, at, &["version", "digest", "seenMs", "definition"], faults);
+    let number = given(version, "version").map(|number| {
+        let known = number.as_i64().and_then(|number| u64::try_from(number).ok());
+        let known = known.filter(|number| (1..=MAX_VERSION).contains(number));
+        if known.is_none() {
+            faults.add(&below(at, "version"), format!("expected a number of 1 to {MAX_VERSION}"));
+        }
+        known.unwrap_or(1)
+    });
     let place = below(at, "digest");
     let Some(digest) = given(version, "digest") else {
         faults.add(&place, "`digest` is missing");
@@ -439,7 +468,7 @@ fn read_version(
         }
         definition.bytes()
     });
-    Some(AssetVersion { digest, seen_ms: seen_ms?, definition })
+    Some(AssetVersion { version: number, digest, seen_ms: seen_ms?, definition })
 }
 
 fn read_digest(value: Value<'_>, at: &str, faults: &mut InputFaults) -> Option<[u8; 32]> {

@@ -7,12 +7,17 @@ use super::{
     AuthKind, Options, Secrets,
     fault::{InputFault, InputFaults, below, shown},
     options::read_header_name,
-    read::{MAX_HEADER_BYTES, check_headers, given, is_object, known_members, parsed, text},
+    read::{
+        MAX_HEADER_BYTES, MAX_HEADERS, check_headers, given, is_object, known_members, parsed, text,
+    },
 };
 use crate::{
     json::{Kind, Value},
     model::header,
 };
+
+/// More scopes no server has for one client.
+const MAX_SCOPES: usize = 128;
 
 /// Reads a credential that is given alone: what else is `auth` of a server.
 ///
@@ -135,6 +140,9 @@ fn read_secret_headers(
     }
     let mut read = Vec::new();
     for (key, value) in headers.members() {
+        if faults.is_full() || read.len() > MAX_HEADERS {
+            break;
+        }
         let name = key.unescaped();
         let at = below(pointer, &name);
         let parsed = read_header_name(&name, &at, faults);
@@ -176,6 +184,13 @@ fn read_oauth(auth: Value<'_>, pointer: &str, faults: &mut InputFaults) -> Secre
         }
         for (index, scope) in list.elements().enumerate() {
             let at = below(&below(pointer, "scopes"), &index.to_string());
+            if faults.is_full() {
+                break;
+            }
+            if index == MAX_SCOPES {
+                faults.add(&at, format!("more than {MAX_SCOPES} scopes"));
+                break;
+            }
             // RFC 6749 section 3.3.
             let legal = |b: u8| b.is_ascii_graphic() && b != b'"' && b != b'\\';
             match text(scope, &at, faults) {

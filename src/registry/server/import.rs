@@ -30,6 +30,9 @@ pub struct Imported {
 /// More than anybody has.
 const MAX_SERVERS: usize = 1_000;
 
+/// Members of an entry that are named among what is left out.
+const MAX_LEFT_OUT: usize = 32;
+
 const TYPES: [(&str, DialectKind); 5] = [
     ("http", DialectKind::StreamableHttp),
     ("streamable-http", DialectKind::StreamableHttp),
@@ -101,6 +104,10 @@ fn read_members(
     for (key, _) in entry.members() {
         let key = key.unescaped();
         if !["type", "url", "headers"].contains(&&*key) {
+            if left_out.len() == MAX_LEFT_OUT {
+                left_out.push("and more".to_owned());
+                break;
+            }
             left_out.push(shown(&key));
         }
     }
@@ -136,6 +143,9 @@ fn read_headers(entry: Value<'_>, pointer: &str, faults: &mut InputFaults) -> Gi
         return read;
     }
     for (key, value) in headers.members() {
+        if read.is_enough(faults) {
+            break;
+        }
         let name = key.unescaped();
         let at = below(pointer, &name);
         let Some(value) = text(value, &at, faults) else { continue };

@@ -12,7 +12,7 @@ use secrecy::{ExposeSecret, SecretString};
 use super::{
     Options,
     fault::{InputFaults, below, shown},
-    read::{OptionLimits, flag, given, is_object, text},
+    read::{MAX_HEADERS, OptionLimits, flag, given, is_object, text},
 };
 use crate::{
     fault::nearest,
@@ -53,6 +53,9 @@ pub(super) fn read_options(
     let mut given = Given::default();
     if value.kind() == Kind::Array {
         for (index, item) in value.elements().enumerate() {
+            if given.is_enough(faults) {
+                break;
+            }
             let at = below(pointer, &index.to_string());
             let Some(item) = text(item, &at, faults) else { continue };
             let property = item.split_once('=');
@@ -74,6 +77,9 @@ pub(super) fn read_options(
         return given;
     }
     for (key, member) in value.members() {
+        if given.is_enough(faults) {
+            break;
+        }
         let name = key.unescaped();
         if let Some(header) = name.strip_prefix(HEADER_OPTION) {
             given.member(header, member, &below(pointer, &name), faults);
@@ -90,6 +96,9 @@ pub(super) fn read_options(
         let at = below(pointer, "headers");
         if is_object(headers, &at, faults) {
             for (key, member) in headers.members() {
+                if given.is_enough(faults) {
+                    break;
+                }
                 let name = key.unescaped();
                 given.member(&name, member, &below(&at, &name), faults);
             }
@@ -189,6 +198,12 @@ fn read_time(
 }
 
 impl Given {
+    /// Whether there is nothing to be gained by reading on: more headers are a fault, which is
+    /// told of all of them together, and more faults are not told.
+    pub fn is_enough(&self, faults: &InputFaults) -> bool {
+        faults.is_full() || self.options.headers.len() + self.secrets.len() > MAX_HEADERS
+    }
+
     fn member(&mut self, name: &str, value: Value<'_>, at: &str, faults: &mut InputFaults) {
         if let Some(value) = text(value, at, faults) {
             self.header(name, &value, at, faults);

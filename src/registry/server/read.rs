@@ -4,7 +4,7 @@
 //! value of a header whose name says that it is one. Whether the owner may register the server is
 //! not asked here.
 
-use std::{borrow::Cow, sync::Arc, time::Duration};
+use std::{borrow::Cow, collections::HashSet, sync::Arc, time::Duration};
 
 use base64::{Engine, engine::general_purpose::STANDARD};
 use bytes::Bytes;
@@ -28,6 +28,7 @@ use crate::{
         server::DialectKind,
         server_key::{normalised, server_key},
     },
+    registry::store::HandedOn,
 };
 
 pub(super) const LIMITS: Limits = Limits { depth: 64, duplicates: Duplicates::Refuse, outline: 2 };
@@ -36,8 +37,9 @@ pub(super) const LIMITS: Limits = Limits { depth: 64, duplicates: Duplicates::Re
 const MAX_URL: usize = 2_048;
 /// The longest name, in characters.
 pub const MAX_NAME: usize = 80;
-/// Of headers and of a credential together.
-const MAX_HEADERS: usize = 32;
+/// Of headers and of a credential together. Whoever reads a list of them stops behind the first
+/// one too many: a body may hold hundreds of thousands.
+pub(super) const MAX_HEADERS: usize = 32;
 pub(super) const MAX_HEADER_BYTES: usize = 16 * 1_024;
 
 pub(super) const DIALECTS: [(&str, DialectKind); 4] = [
@@ -68,6 +70,8 @@ pub struct NewServer {
     pub registration: Registration,
     /// Of the kind that [`Registration::auth`] says.
     pub secrets: Option<Secrets>,
+    /// What another gateway has kept of its tools.
+    pub history: Vec<HandedOn>,
 }
 
 impl Default for OptionLimits {
@@ -155,7 +159,7 @@ pub(super) fn assemble(
         updated_ms: registrant.now_ms,
         revision: 0,
     };
-    Some(NewServer { registration, secrets: auth })
+    Some(NewServer { registration, secrets: auth, history: Vec::new() })
 }
 
 // === members ===
@@ -180,6 +184,9 @@ pub(super) fn known_members(
     faults: &mut InputFaults,
 ) {
     for (key, _) in object.members() {
+        if faults.is_full() {
+            return;
+        }
         let name = key.unescaped();
         if known.contains(&&*name) {
             continue;
@@ -333,15 +340,18 @@ pub(super) fn check_headers(
     let secret = secret.iter().map(|(name, value)| (name, value.expose_secret().len()));
     let open = options.headers.iter().map(|(name, value)| (name, value.to_string().len()));
     let all = authorization.into_iter().map(|name| (name, 0)).chain(secret).chain(open);
-    let (mut names, mut bytes) = (Vec::new(), 0);
+    let (mut names, mut count, mut bytes) = (HashSet::new(), 0, 0);
     for (name, length) in all {
-        if names.contains(&name) {
+        count += 1;
+        bytes += name.as_str().len() + length;
+        if count > MAX_HEADERS || bytes > MAX_HEADER_BYTES {
+            break;
+        }
+        if !names.insert(name) {
             faults.add(pointer, format!("header `{name}` is set twice"));
         }
-        names.push(name);
-        bytes += name.as_str().len() + length;
     }
-    if names.len() > MAX_HEADERS || bytes > MAX_HEADER_BYTES {
+    if count > MAX_HEADERS || bytes > MAX_HEADER_BYTES {
         let message =
             format!("more than {MAX_HEADERS} headers, or {MAX_HEADER_BYTES} bytes of them");
         faults.add(pointer, message);

@@ -57,7 +57,7 @@ fn opened(secrets: Option<&Secrets>) -> String {
 #[test]
 fn an_address_is_enough() {
     let new = read(r#"{"url": "HTTPS://Order-Query.Example.com:443/%7ea?b=2&a=1#part"}"#).unwrap();
-    let NewServer { registration, secrets } = new;
+    let NewServer { registration, secrets, .. } = new;
     assert_eq!(registration.url.as_str(), "https://order-query.example.com/~a?a=1&b=2");
     let same = read(r#"{"url": "https://order-query.example.com./~a?a=1&b=2"}"#).unwrap();
     assert_eq!(same.registration, registration);
@@ -295,6 +295,47 @@ fn what_cannot_be_sent_as_a_secret_is_refused_without_repeating_it() {
     let many = (0..40).map(|n| format!(r#""X-{n}": "a""#)).collect::<Vec<_>>().join(",");
     let faults = refused(&format!(r#"{{{url}, "options": {{"headers": {{{many}}}}}}}"#));
     assert_eq!(faults, ["/options more than 32 headers, or 16384 bytes of them"]);
+}
+
+#[test]
+fn a_body_with_hundreds_of_thousands_of_anything_is_read_as_far_as_is_told() {
+    const MANY: usize = 100_000;
+    let members = |one: fn(usize) -> String| (0..MANY).map(one).collect::<Vec<_>>().join(",");
+    let url = r#""url": "https://a.example/""#;
+    let (headers, items, unknown) = (
+        members(|n| format!(r#""X-{n}":"a""#)),
+        members(|n| format!(r#""mcp.headers.X-{n}=a""#)),
+        members(|n| format!(r#""u{n}":1"#)),
+    );
+    let too_many = "more than 32 headers, or 16384 bytes of them";
+    let enough = " not more than 100 faults are told at once".to_owned();
+    for (body, first, count) in [
+        (format!(r#"{{{url},"options":{{"headers":{{{headers}}}}}}}"#), too_many, 1),
+        (format!(r#"{{{url},"options":[{items}]}}"#), too_many, 1),
+        (format!(r#"{{{url},"auth":{{"type":"headers","headers":{{{headers}}}}}}}"#), too_many, 1),
+        (
+            format!(r#"{{{url},"auth":{{"type":"oauth","scopes":[{items}]}}}}"#),
+            "more than 128 scopes",
+            1,
+        ),
+        (format!("{{{url},{unknown}}}"), "unknown member `u0`", 101),
+        (format!(r#"{{{url},"options":{{{unknown}}}}}"#), "unknown option `u0`", 101),
+        (
+            format!(r#"{{{url},"options":[{}]}}"#, vec![r#""a""#; MANY].join(",")),
+            "not an option",
+            101,
+        ),
+    ] {
+        let faults = refused(&body);
+        assert_eq!(faults.len(), count, "{:?}", faults.first());
+        assert!(faults[0].contains(first), "{}", faults[0]);
+        assert!(count == 1 || faults.last() == Some(&enough), "{:?}", faults.last());
+    }
+    let file = format!(r#"{{"mcpServers":{{"a":{{{url},"headers":{{{headers}}},{unknown}}}}}}}"#);
+    let imported = read_mcp_servers(file.into(), &registrant()).unwrap();
+    let faults = told(imported[0].outcome.as_ref().unwrap_err());
+    assert!(faults.len() == 1 && faults[0].contains(too_many), "{faults:?}");
+    assert_eq!(imported[0].left_out.len(), 33);
 }
 
 #[test]

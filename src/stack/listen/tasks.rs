@@ -40,10 +40,10 @@ impl ListenLayer {
         let opener = self.tasks.as_ref()?;
         let task = opener.ids.open(Owner::of(caller), id, opener.clock.now_ms()).ok()?;
         let tool = world.task_tool(&task.tool)?;
-        let upstream = tool.upstream_index;
+        let upstream = world.upstreams.get(tool.upstream_index)?.clone();
         let can = call.surface.shows(&tool.upstream)
             && world.knows_tasks_of(caller, tool)
-            && world.upstreams.get(upstream).is_some_and(|upstream| tells_of_tasks(upstream));
+            && tells_of_tasks(&upstream);
         let topic = Topic::Task { own: task.own.into(), tool: task.tool.into() };
         let hears = hears.clone();
         can.then(|| Wish { upstream, caller: (**caller).clone(), topic, public: id.into(), hears })
@@ -52,7 +52,5 @@ impl ListenLayer {
 
 /// A server that keeps tasks of this extension.
 fn tells_of_tasks(upstream: &Upstream) -> bool {
-    !upstream.name.is_key()
-        && matches!(upstream.era(), Some(Era::Modern(_)))
-        && upstream.served().contains(Served::TASKS)
+    matches!(upstream.era(), Some(Era::Modern(_))) && upstream.served().contains(Served::TASKS)
 }

@@ -2,25 +2,30 @@
 //! subscriptions in a session of the handshake era and that session's GET stream.
 //!
 //! Runs beside the calls, on connections of its own. A server that is away is asked again, later
-//! each time; what changed meanwhile nobody knows.
+//! each time; what changed meanwhile nobody knows. A feed of an employee's own server ends with that,
+//! and one that is opened with his credential is opened anew with another and ends without one.
 
 use std::{collections::HashSet, sync::Arc, time::Duration};
 
 use futures_util::{FutureExt, StreamExt};
 use rand::RngExt;
 use tokio::{
-    sync::Notify,
+    sync::{Notify, watch},
     task::JoinSet,
     time::{sleep, timeout},
 };
 use tower::Service;
 
 use super::{
-    super::stage::{Era, Repeat, Routed, SouthRequest, Upstream, Upstreams, Worlds},
-    Feeds, Refused, Topic,
+    super::{
+        answer::vault_failed,
+        stage::{Era, Own, Personal, Repeat, Routed, SouthRequest, Upstream, World, Worlds},
+    },
+    Feeds, Refused, Topic, changed,
     feeds::{FeedKey, Task},
 };
 use crate::{
+    credential::{Vault, store::Stamp},
     dialect::notices,
     error::{Code, Error},
     mcp::{Capabilities, Method},
@@ -35,6 +40,9 @@ use crate::{
 
 /// Wishes that come together are told a server at once.
 const TOGETHER: Duration = Duration::from_millis(20);
+/// Between two looks at whether a credential is still the same, where another process may have
+/// changed it.
+const LOOK: Duration = Duration::from_secs(5);
 /// The waits after failures; the last one stays.
 const AGAIN: [Duration; 6] = [
     Duration::from_millis(500),
@@ -51,14 +59,17 @@ pub fn again(failures: usize) -> Duration {
     pause.mul_f64(rand::rng().random_range(0.9..1.1))
 }
 
+/// What feeds rest on, beside their servers.
+#[derive(Clone)]
+pub struct Grounds {
+    pub worlds: Arc<Worlds>,
+    pub personal: Option<Arc<dyn Personal>>,
+    pub vault: Arc<Vault>,
+}
+
 /// Drives every feed over the lower stack, until it is dropped.
-pub async fn drive<S>(
-    feeds: Arc<Feeds>,
-    upstreams: Upstreams,
-    worlds: Arc<Worlds>,
-    service: S,
-    closing: Arc<dyn Closing>,
-) where
+pub async fn drive<S>(feeds: Arc<Feeds>, grounds: Grounds, service: S, closing: Arc<dyn Closing>)
+where
     S: Service<Routed, Response = Reply, Error = Error> + Clone + Send + 'static,
     S::Future: Send,
 {
@@ -68,12 +79,14 @@ pub async fn drive<S>(
         tokio::select! {
             key = starts.recv() => {
                 let Some(key) = key else { return };
-                let Some(upstream) = upstreams.get(key.upstream).cloned() else { continue };
                 let feed = Driven {
                     feeds: feeds.clone(),
+                    upstream: key.upstream.clone(),
                     key,
-                    upstream,
-                    worlds: worlds.clone(),
+                    world: grounds.worlds.current(),
+                    changes: grounds.worlds.watch(),
+                    own: grounds.personal.as_ref().map(|personal| personal.watch()),
+                    grounds: grounds.clone(),
                     service: service.clone(),
                     closing: closing.clone(),
                 };
@@ -88,9 +101,23 @@ struct Driven<S> {
     feeds: Arc<Feeds>,
     key: FeedKey,
     upstream: Arc<Upstream>,
-    worlds: Arc<Worlds>,
+    grounds: Grounds,
+    /// What says who may hear of what: everybody's, or what the employee has of his own.
+    world: Arc<World>,
+    changes: watch::Receiver<u64>,
+    own: Option<watch::Receiver<u64>>,
     service: S,
     closing: Arc<dyn Closing>,
+}
+
+/// Why a feed goes on or not.
+enum Ground {
+    /// With this credential, where the server takes each employee's own.
+    Firm(Option<Stamp>),
+    /// The server is not this caller's any more.
+    Gone,
+    /// He has no credential for it.
+    Unset,
 }
 
 /// What the server has been asked for, and its stream.
@@ -100,6 +127,8 @@ struct Held {
     stream: Option<ReplyStream>,
     /// The server has said that it offers no stream.
     no_stream: bool,
+    /// What it was opened with.
+    stamp: Option<Stamp>,
 }
 
 impl<S> Driven<S>
@@ -124,7 +153,25 @@ where
                 }
                 continue;
             }
-            let ready = held.stream.is_some() || held.no_stream;
+            match self.ground(&task.caller).await {
+                Ok(Ground::Firm(stamp)) => {
+                    if held.is_open() && held.stamp != stamp {
+                        held = Held::default();
+                        self.feeds.lost(&self.key);
+                    }
+                    held.stamp = stamp;
+                }
+                Ok(ground @ (Ground::Gone | Ground::Unset)) => {
+                    held = Held::default();
+                    let is_gone = matches!(ground, Ground::Gone);
+                    let why = if is_gone { Refused::Gone } else { Refused::Unset };
+                    self.feeds.over(&self.key, &why);
+                    continue;
+                }
+                // As before, until more is known.
+                Err(error) => tracing::debug!(%error, "not known whether a feed may go on"),
+            }
+            let ready = held.is_open();
             if !ready || task.is_awaited || held.wanted != task.wanted {
                 match self.bring(&mut held, &task).await {
                     Ok(()) => failures = 0,
@@ -148,8 +195,54 @@ where
                     }
                 }
                 () = changed.notified() => sleep(TOGETHER).await,
+                () = self.shaken() => {}
             }
         }
+    }
+
+    /// Returns when what the feed rests on may be another. That of an operator's server which
+    /// opens it for everybody alike is always the same.
+    async fn shaken(&mut self) {
+        let is_own = self.upstream.name.is_key();
+        let has_credential = self.upstream.auth.is_employees();
+        tokio::select! {
+            () = changed(self.own.as_mut()), if is_own || has_credential => {}
+            _ = self.changes.changed(), if is_own => {}
+            () = sleep(LOOK), if has_credential => {}
+            else => std::future::pending().await,
+        }
+    }
+
+    /// What the feed rests on now.
+    async fn ground(&mut self, caller: &Caller) -> Result<Ground, Error> {
+        let base = self.grounds.worlds.current();
+        if self.upstream.name.is_key() {
+            let own = match &self.grounds.personal {
+                Some(personal) => personal.of(caller, &base),
+                None => Own::Nothing,
+            };
+            let own = match own {
+                Own::Nothing => None,
+                Own::There(own) => Some(own),
+                Own::Loading(loading) => loading.await?,
+            };
+            let has = |own: &Arc<World>| {
+                own.upstreams.iter().any(|upstream| Arc::ptr_eq(upstream, &self.upstream))
+            };
+            match own.filter(has) {
+                Some(own) => self.world = own,
+                None => return Ok(Ground::Gone),
+            }
+        } else {
+            self.world = base;
+        }
+        if !self.upstream.auth.is_employees() {
+            return Ok(Ground::Firm(None));
+        }
+        let Some(whose) = self.upstream.credential_of(caller) else { return Ok(Ground::Unset) };
+        let held = self.grounds.vault.held(&whose).await;
+        let held = held.map_err(|fault| vault_failed(&self.upstream, fault))?;
+        Ok(held.map_or(Ground::Unset, |held| Ground::Firm(Some(held.stamp()))))
     }
 
     /// Brings what the server tells in line with what is wanted.
@@ -203,7 +296,8 @@ where
                 }
             }
         }
-        *held = Held { wanted: task.wanted.clone(), stream: Some(stream), no_stream: false };
+        let (wanted, stamp) = (task.wanted.clone(), held.stamp);
+        *held = Held { wanted, stream: Some(stream), no_stream: false, stamp };
         Ok(())
     }
 
@@ -258,7 +352,8 @@ where
             Some(Event::End(_)) | None => return false,
         };
         // Policy as it is now, not as it was when somebody subscribed.
-        let world = self.worlds.current();
+        let own = self.upstream.name.is_key();
+        let world = if own { self.world.clone() } else { self.grounds.worlds.current() };
         match (Method::parse(&notification.method), &notification.params) {
             (Method::ResourceUpdated, params) => {
                 if let Some(own) = notices::read_updated(params.as_ref()) {
@@ -338,6 +433,12 @@ where
         };
         std::future::poll_fn(|cx| self.service.poll_ready(cx)).await?;
         self.service.call(routed).await
+    }
+}
+
+impl Held {
+    fn is_open(&self) -> bool {
+        self.stream.is_some() || self.no_stream
     }
 }
 

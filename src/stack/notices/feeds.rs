@@ -5,6 +5,7 @@
 
 use std::{
     collections::{HashMap, HashSet},
+    hash::{Hash, Hasher},
     sync::{
         Arc, Weak,
         atomic::{AtomicU64, Ordering},
@@ -15,7 +16,7 @@ use bytes::Bytes;
 use parking_lot::Mutex;
 use tokio::sync::{Notify, mpsc, oneshot};
 
-use super::Holder;
+use super::{super::stage::Upstream, Holder};
 use crate::{
     dialect::task,
     model::{caller::Caller, reply::RpcError},
@@ -29,6 +30,9 @@ pub trait Hears: Send + Sync {
     /// How a task stands: its client's id, and the notice with that id in it. Whoever can watch
     /// no task hears of none.
     fn stands(&self, _id: &Arc<str>, _notice: Bytes) {}
+
+    /// Nobody will tell of this any more: the server, or what opens it, is not this caller's now.
+    fn over(&self, public: &Arc<str>);
 }
 
 /// What a server is to tell of, under the server's own name.
@@ -42,11 +46,26 @@ pub enum Topic {
     },
 }
 
-/// Whose feed of which server, by its place in the configuration.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+/// Whose feed of which server. A server that was registered anew is another.
+#[derive(Clone)]
 pub(super) struct FeedKey {
-    pub upstream: usize,
+    pub upstream: Arc<Upstream>,
     pub holder: Holder,
+}
+
+impl PartialEq for FeedKey {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.upstream, &other.upstream) && self.holder == other.holder
+    }
+}
+
+impl Eq for FeedKey {}
+
+impl Hash for FeedKey {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        Arc::as_ptr(&self.upstream).hash(state);
+        self.holder.hash(state);
+    }
 }
 
 /// Why something is not watched.
@@ -56,14 +75,17 @@ pub enum Refused {
     Rpc(RpcError),
     /// The server leaves it out of what it honours.
     Declined,
+    /// It is not this caller's any more.
+    Gone,
+    /// The caller has no credential for it.
+    Unset,
     /// The server could not be asked; in words for the caller.
     Failed(Box<str>),
 }
 
 /// What is to be watched, and for whom.
 pub struct Wish {
-    /// The server's place in the configuration.
-    pub upstream: usize,
+    pub upstream: Arc<Upstream>,
     pub caller: Caller,
     pub topic: Topic,
     /// As the client names it.
@@ -225,6 +247,27 @@ impl Feeds {
         if let Some(feed) = self.feeds.lock().get_mut(key) {
             for watched in feed.watched.values_mut() {
                 watched.held = false;
+            }
+        }
+    }
+
+    /// Nobody tells of anything any more: whoever waits for an answer has it, and whoever watches
+    /// is told.
+    pub(super) fn over(&self, key: &FeedKey, why: &Refused) {
+        let watched = {
+            let mut feeds = self.feeds.lock();
+            let Some(feed) = feeds.get_mut(key) else { return };
+            std::mem::take(&mut feed.watched)
+        };
+        for of in watched.into_values() {
+            for waiter in of.waiting {
+                // One that has given up needs no answer.
+                let _ = waiter.send(Err(why.clone()));
+            }
+            for target in of.targets {
+                if let Some(hears) = target.hears.upgrade() {
+                    hears.over(&target.public);
+                }
             }
         }
     }

@@ -32,7 +32,7 @@ use crate::{
     policy::View,
 };
 
-pub use drive::{again, drive};
+pub use drive::{Grounds, again, drive};
 pub use feeds::{Feeds, Hears, Refused, Subscription, Topic, Wish};
 pub use seen::Seen;
 pub use subscriber::{Subscriber, Wanted};
@@ -40,7 +40,8 @@ pub use subscriber::{Subscriber, Wanted};
 /// Changes that come together are told once.
 const TOGETHER: Duration = Duration::from_millis(100);
 
-/// Between two looks at the quotas of those who listen: what nobody looks at is forgotten.
+/// Between two looks at the quotas of those who listen, and at what they have of their own: what
+/// nobody looks at is forgotten, and an employee's server is asked again where it is looked at.
 const LOOKED_AT: Duration = Duration::from_secs(30);
 
 /// Streams that are compared before others get their turn on the thread.
@@ -199,6 +200,7 @@ impl Notices {
                 () = self.outdated.notified() => {}
                 () = changed(own.as_mut()) => {}
                 () = tokio::time::sleep(LOOKED_AT) => {
+                    self.look_at_own().await;
                     if self.worlds.look().quotas.is_empty() {
                         continue;
                     }
@@ -208,6 +210,16 @@ impl Notices {
             changes.borrow_and_update();
             spent.borrow_and_update();
             self.compare().await;
+        }
+    }
+
+    /// Looks at what those who listen have of their own, as a call of theirs would.
+    async fn look_at_own(&self) {
+        let world = self.worlds.current();
+        let streams: Vec<Arc<Subscriber>> = self.open.lock().streams.values().cloned().collect();
+        for stream in streams.iter().filter(|stream| stream.has_own.load(Ordering::Relaxed)) {
+            // Whatever is another, the next comparison finds.
+            let _ = self.own(&world, stream).await;
         }
     }
 
@@ -235,8 +247,14 @@ impl Notices {
                 }
             };
             match self.own(&world, stream).await {
+                Ok(None) if matches!(&stream.surface, Surface::Upstream(name) if name.is_key()) => {
+                    // The server is not this employee's any more.
+                    stream.end();
+                    continue;
+                }
                 Ok(None) => {}
                 Ok(Some(own)) => {
+                    stream.note_own();
                     stream.sees(match &stream.surface {
                         Surface::Aggregate => Seen::of(&world, &view, Some(&own), &stream.surface),
                         surface => Seen::of(&own.world, &own.view, None, surface),
@@ -270,9 +288,19 @@ impl Notices {
             Own::There(own) => Some(own),
             Own::Loading(loading) => loading.await?,
         };
-        let Some(own) = own else { return Ok(None) };
+        let is_known = |own: &Arc<World>| match &stream.surface {
+            Surface::Aggregate => true,
+            Surface::Upstream(name) => own.catalog.knows(name),
+        };
+        let Some(own) = own.filter(is_known) else { return Ok(None) };
         let Some(view) = own.view_by_now(&stream.caller) else { return Ok(None) };
-        let view = own.shown(&view, &stream.caller).unwrap_or(view);
+        let view = match own.shown(&view, &stream.caller) {
+            Ok(shown) => shown,
+            Err(unknown) => {
+                own.quotas.learn(unknown).await;
+                own.shown(&view, &stream.caller).unwrap_or(view)
+            }
+        };
         Ok(Some(Beside { world: own, view }))
     }
 

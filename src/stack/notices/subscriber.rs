@@ -7,7 +7,10 @@ use std::{
     collections::HashSet,
     mem,
     pin::Pin,
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
     task::{Context, Poll, Waker},
 };
 
@@ -50,6 +53,8 @@ pub struct Subscriber {
     wanted: Wanted,
     /// Its client was told links to follow, if any, and learns here that they were.
     follows_links: bool,
+    /// Something of its employee's own is seen on it.
+    pub(super) has_own: AtomicBool,
     inbox: Mutex<Inbox>,
 }
 
@@ -87,7 +92,14 @@ impl Subscriber {
             end: End::Open,
             waker: None,
         };
-        Self { caller, surface, wanted, follows_links: false, inbox: Mutex::new(inbox) }
+        let has_own = AtomicBool::new(matches!(&surface, Surface::Upstream(name) if name.is_key()));
+        let (follows_links, inbox) = (false, Mutex::new(inbox));
+        Self { caller, surface, wanted, follows_links, has_own, inbox }
+    }
+
+    /// Something of its employee's own is seen on it, beside what is everybody's.
+    pub fn note_own(&self) {
+        self.has_own.store(true, Ordering::Relaxed);
     }
 
     /// Also told of links that were followed to their ends, where its client has a form for that.
@@ -165,6 +177,11 @@ impl Hears for Subscriber {
             inbox.updates.push(uri.clone());
             true
         });
+    }
+
+    /// What else it is told of, it is told of again when its client has opened another.
+    fn over(&self, _: &Arc<str>) {
+        self.end();
     }
 
     fn stands(&self, id: &Arc<str>, notice: Bytes) {

@@ -6,6 +6,7 @@
 use std::{pin::Pin, sync::Arc};
 
 use tokio::sync::watch;
+use url::Url;
 
 use super::World;
 use crate::{
@@ -14,6 +15,7 @@ use crate::{
         call::{Call, Request, Surface, Target},
         caller::Caller,
         server::UpstreamName,
+        server_key::normalised,
     },
     policy::View,
     registry::Listing,
@@ -89,6 +91,13 @@ pub fn is_of_both(call: &Call) -> bool {
                 | Request::Discover
                 | Request::Listen(_)
         )
+}
+
+/// Whether an operator's upstream has this key at another address. No server of an employee's has
+/// it then: calls that name the key, and credentials that are kept under it, would go to either.
+pub fn is_taken(base: &World, key: &str, address: &Url) -> bool {
+    let mut same = base.upstreams.iter().filter(|upstream| *upstream.server_key == *key);
+    same.any(|upstream| upstream.address.as_deref() != Some(&*normalised(address)))
 }
 
 /// The operator's upstream of a server's key that a view lets somebody use: to whoever may use

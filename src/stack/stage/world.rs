@@ -6,7 +6,7 @@
 
 use std::{
     sync::{
-        Arc, OnceLock,
+        Arc, OnceLock, Weak,
         atomic::{AtomicU64, Ordering},
     },
     time::Duration,
@@ -49,19 +49,28 @@ pub struct World {
     pub board: Board,
     /// The number of the policies: each that was applied in this process has one of its own.
     policies: u64,
-    /// Rendered listings. Views are part of the key by their addresses, and kept alive by the entry.
-    /// A cache takes some 36 KiB when it is empty, and each employee with servers of his own has a
-    /// world: both are made when they are wanted.
+    /// Listings that were rendered of it.
+    rendered: Arc<Rendered>,
+}
+
+/// What was rendered of worlds, and can be again at any time. Views are part of the keys by their
+/// addresses. Those who keep a page keep a weak reference to its views: no other view gets their
+/// address as long as the page is there, and a world that is gone is not held by what was told of it.
+///
+/// A cache takes some 36 KiB when it is empty, and each employee with servers of his own has a
+/// world: all of these share one.
+#[derive(Default)]
+pub struct Rendered {
     lists: OnceLock<Cache<(usize, usize, PageKey), Listed>>,
-    /// Views without what quotas stop: by the view's address, which the entry keeps alive.
+    /// Views without what quotas stop.
     narrowed: OnceLock<Cache<(usize, BitSet), Narrowed>>,
 }
 
 /// A rendered page, and the views that it is of.
-type Listed = (Arc<View>, Option<Arc<View>>, Page);
+type Listed = (Weak<View>, Option<Weak<View>>, Page);
 
 /// A view, and what is left of it.
-type Narrowed = (Arc<View>, Arc<View>);
+type Narrowed = (Weak<View>, Arc<View>);
 
 /// Which page of which list.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -96,11 +105,17 @@ impl Default for ListConfig {
     }
 }
 
-/// Bytes of rendered listings that one world keeps; the least used are rendered again.
+/// Bytes of rendered listings that are kept together; the least used are rendered again.
 const LISTS_BYTES: u64 = 64 << 20;
 
-/// Views without what quotas stop that one world keeps; the least used are made again.
+/// What a page takes beside its text.
+const PAGE_BYTES: usize = 512;
+
+/// Views without what quotas stop that are kept together; the least used are made again.
 const NARROWED: u64 = 1_024;
+
+/// What nobody asked for in this time is not kept: of a world that is gone, nobody asks.
+const IDLE: Duration = Duration::from_secs(10 * 60);
 
 impl World {
     /// A world of these servers, in the order in which the catalog counts them.
@@ -115,9 +130,14 @@ impl World {
             quotas: Arc::default(),
             board: Board::default(),
             policies: 0,
-            lists: OnceLock::new(),
-            narrowed: OnceLock::new(),
+            rendered: Arc::default(),
         }
+    }
+
+    /// One that keeps what is rendered of it with what is of others.
+    #[must_use]
+    pub fn sharing(self, rendered: Arc<Rendered>) -> Self {
+        Self { rendered, ..self }
     }
 
     /// Also with what the policies of this number say of employees and limits.
@@ -258,10 +278,11 @@ impl World {
         }
         let make = || {
             let narrowed = Arc::new(view.without(&left_out));
-            (view.clone(), narrowed)
+            (Arc::downgrade(view), narrowed)
         };
         let key = (Arc::as_ptr(view) as usize, left_out.clone());
-        Ok(self.narrowed.get_or_init(|| Cache::new(NARROWED)).get_with(key, make).1)
+        let kept = || Cache::builder().max_capacity(NARROWED).time_to_idle(IDLE).build();
+        Ok(self.rendered.narrowed.get_or_init(kept).get_with(key, make).1)
     }
 
     /// Whether a caller may call a tool that stands in for another one, as far as that can be told
@@ -283,16 +304,18 @@ impl World {
     ) -> Page {
         let place = |view: &Arc<View>| Arc::as_ptr(view) as usize;
         let key = (place(view), other.map_or(0, place), key);
-        let lists = self.lists.get_or_init(|| {
-            let weight =
-                |_: &_, (_, _, page): &Listed| u32::try_from(page.body.len()).unwrap_or(u32::MAX);
-            Cache::builder().max_capacity(LISTS_BYTES).weigher(weight).build()
+        let lists = self.rendered.lists.get_or_init(|| {
+            let weight = |_: &_, (_, _, page): &Listed| {
+                u32::try_from(page.body.len() + PAGE_BYTES).unwrap_or(u32::MAX)
+            };
+            let lists = Cache::builder().max_capacity(LISTS_BYTES).time_to_idle(IDLE);
+            lists.weigher(weight).build()
         });
         if let Some(kept) = lists.get(&key) {
             return kept.2;
         }
         let rendered = render();
-        lists.insert(key, (view.clone(), other.cloned(), rendered.clone()));
+        lists.insert(key, (Arc::downgrade(view), other.map(Arc::downgrade), rendered.clone()));
         rendered
     }
 }

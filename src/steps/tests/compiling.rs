@@ -221,3 +221,81 @@ fn there_are_no_more_steps_than_may_be() {
     let faults = compile(steps.root(), &Shelf, 3).unwrap_err();
     assert_eq!(faults.first().map(|fault| fault.kind), Some(FaultKind::TooMany));
 }
+
+#[test]
+fn steps_with_hundreds_of_thousands_of_anything_are_looked_at_as_far_as_is_told() {
+    const MANY: usize = 100_000;
+    let many =
+        |one: &dyn Fn(usize) -> String, count| (0..count).map(one).collect::<Vec<_>>().join(",");
+    let inputs = |count| many(&|n| format!(r#""inptu{n}":{{"source":"page.x"}}"#), count);
+    let members = many(&|n| format!(r#""x{n}":1"#), MANY);
+    let wide = |n: u64, count: usize| {
+        named(n, ORDERS, "wide", &format!(r#""inputBindings":{{{}}}"#, inputs(count)))
+    };
+    let most = MAX_FAULTS..MAX_FAULTS + 10;
+    for (steps, first, count) in [
+        (wide(1, MANY), "bad_value 1 /steps/0/mcp/inputBindings", most.clone()),
+        (call(1, &members), "unknown_member 1 /steps/0/mcp/x0", most.clone()),
+        (
+            call(1, &format!(r#""inputBindings":{{"orderId":{{"source":"page.x",{members}}}}}"#)),
+            "unknown_member 1 /steps/0/mcp/inputBindings/orderId/x0",
+            most.clone(),
+        ),
+        (vec!["7"; MANY].join(","), "too_many_steps - /steps", 1..2),
+        (vec!["7"; 100].join(","), "bad_step - /steps/0", 100..101),
+        (
+            (1..=100).map(|n| wide(n, 200)).collect::<Vec<_>>().join(","),
+            "missing_input 1 /steps/0/mcp/inputBindings",
+            most.clone(),
+        ),
+        (
+            {
+                let all = many(&|n| format!(r#""i{n}":{{"source":"steps.none"}}"#), 250);
+                named(1, ORDERS, "any", &format!(r#""inputBindings":{{{all}}}"#))
+            },
+            "unknown_variable 1 /steps/0/mcp/inputBindings/i0/source",
+            most,
+        ),
+    ] {
+        let found = faults(&format!("[{steps}]"));
+        assert!(count.contains(&found.len()), "{} {:?}", found.len(), found.first());
+        assert!(found.contains(&first.to_owned()), "{first}: {:?}", found.first());
+    }
+    // A name that is not known is guessed at, the first few times.
+    let steps = (1..=20).map(|n| {
+        named(n, ORDERS, "query_order", r#""inputBindings":{"orderIdd":{"source":"page.x"}}"#)
+    });
+    let steps = steps.collect::<Vec<_>>().join(",");
+    let found = compiled(&format!("[{steps}]")).unwrap_err();
+    assert_eq!(
+        found.iter().filter(|fault| fault.message.contains("is `orderId` meant")).count(),
+        8
+    );
+}
+
+#[test]
+fn constants_are_held_against_schemas_as_long_as_that_ends() {
+    /// Every byte costs a quarter of all.
+    struct Costly;
+    impl Validator for Costly {
+        fn check(&self, _: &[u8]) -> Result<(), Misfit> {
+            Ok(())
+        }
+        fn work(&self, length: usize) -> u64 {
+            length as u64 * (1 << 30)
+        }
+    }
+    impl Tools for Costly {
+        type Validator = Costly;
+        fn find(&self, server_key: &str, tool: &str) -> Result<Found, Unfound> {
+            Shelf.find(server_key, tool)
+        }
+        fn validator(&self, _: &[u8]) -> Option<Costly> {
+            Some(Costly)
+        }
+    }
+    let steps = named(1, ORDERS, "any", r#""inputBindings":{"a":{"source":"const","value":1}}"#);
+    let found = compile(doc(format!("[{steps}]")).root(), &Costly, 9).unwrap_err();
+    assert_eq!(found[0].kind, FaultKind::WrongValue, "{found:?}");
+    assert!(found[0].message.contains("at once"), "{found:?}");
+}

@@ -5,6 +5,8 @@ mod forms;
 mod running;
 mod vectors;
 
+use std::sync::LazyLock;
+
 use bytes::Bytes;
 use secrecy::SecretBox;
 
@@ -26,6 +28,17 @@ const EXAMPLE: &str = r#"{ "stepIndex": 3, "type": "mcpCall",
            "inputBindings": { "orderId": { "source": "page.url", "path": "orderId" } },
            "saveAs": "orderQueryResult", "failurePolicy": "required" } }"#;
 
+/// The schema of a tool with tens of thousands of inputs, all of them required.
+static WIDE: LazyLock<String> = LazyLock::new(|| {
+    let names: Vec<String> = (0..28_000).map(|n| format!("\"input{n}\"")).collect();
+    let all: Vec<String> = names.iter().map(|name| format!("{name}:{{}}")).collect();
+    format!(
+        r#"{{"properties":{{{}}},"required":[{}],"additionalProperties":false}}"#,
+        all.join(","),
+        names.join(",")
+    )
+});
+
 /// Two servers: one with tools, one that was never listed.
 struct Shelf;
 
@@ -38,6 +51,10 @@ impl Validator for Schema {
             pointer: error.instance_path().to_string(),
             message: error.to_string(),
         })
+    }
+
+    fn work(&self, length: usize) -> u64 {
+        length as u64
     }
 }
 
@@ -61,6 +78,7 @@ impl Tools for Shelf {
                     "idempotencyKey":{"type":"string"}},"required":["id","idempotencyKey"]}"#
             }
             (ORDERS, "any") => "{}",
+            (ORDERS, "wide") => &WIDE,
             (ORDERS, "new") => return Err(Unfound::NotApproved),
             (ORDERS, _) => return Err(Unfound::Tool),
             (BOOKS, _) => return Err(Unfound::NotListed),

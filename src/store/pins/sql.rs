@@ -14,7 +14,7 @@ use crate::{
 };
 
 const BETWEEN: &str = "
-SELECT tool, version, digest, first_ms FROM pin_version
+SELECT tool, version, digest, first_ms, vouched FROM pin_version
 WHERE scope = $1 AND tool BETWEEN $2 AND $3";
 
 /// The ones in force.
@@ -24,11 +24,11 @@ WHERE scope = $1 AND tool BETWEEN $2 AND $3 AND number =
     (SELECT max(number) FROM pin_approval b WHERE b.scope = a.scope AND b.tool = a.tool)";
 
 const ALL_OF: &str = "
-SELECT version, digest, definition, first_ms, last_ms FROM pin_version
+SELECT version, digest, definition, first_ms, last_ms, vouched FROM pin_version
 WHERE scope = $1 AND tool = $2 ORDER BY version";
 
 const ONE: &str = "
-SELECT version, digest, definition, first_ms, last_ms FROM pin_version
+SELECT version, digest, definition, first_ms, last_ms, vouched FROM pin_version
 WHERE scope = $1 AND tool = $2 AND version = $3";
 
 const APPROVALS_OF: &str = "
@@ -46,9 +46,12 @@ const LAST: &str = "SELECT coalesce(max(number), 0) FROM pin_approval";
 
 const TOOLS: &str = "SELECT count(DISTINCT tool) FROM pin_version WHERE scope = $1";
 
+const TOOL_NAMES: &str = "SELECT DISTINCT tool FROM pin_version WHERE scope = $1 ORDER BY tool";
+
 const INSERT: &str = "
-INSERT INTO pin_version (scope, tool, version, form, digest, definition, first_ms, last_ms)
-VALUES ($1, $2, $3, $4, $5, $6, $7, $8)";
+INSERT INTO pin_version
+    (scope, tool, version, form, digest, definition, first_ms, last_ms, vouched)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)";
 
 const INSERT_APPROVAL: &str = "
 INSERT INTO pin_approval (scope, tool, number, version, how, approved_by, approved_ms)
@@ -58,10 +61,11 @@ const TOUCH: &str = "
 UPDATE pin_version SET last_ms = $4
 WHERE scope = $1 AND tool = $2 AND digest = $3 AND last_ms < $4";
 
-/// Of those that nobody approved all but the last seen.
+/// Of those that nobody approved, here or where they were handed on, all but the last seen.
 const PRUNE: &str = "
 DELETE FROM pin_version WHERE scope = $1 AND tool = $2 AND version IN (
-    SELECT version FROM pin_version v WHERE scope = $1 AND tool = $2 AND NOT EXISTS (
+    SELECT version FROM pin_version v
+    WHERE scope = $1 AND tool = $2 AND vouched = 0 AND NOT EXISTS (
         SELECT 1 FROM pin_approval a
         WHERE a.scope = v.scope AND a.tool = v.tool AND a.version = v.version)
     ORDER BY last_ms DESC, version DESC LIMIT 1000000 OFFSET $3)";
@@ -93,6 +97,7 @@ pub(in crate::store) struct VersionRow {
     pub version: u64,
     pub digest: [u8; 32],
     pub first_ms: u64,
+    pub vouched: bool,
 }
 
 #[derive(Clone)]
@@ -159,6 +164,8 @@ pub(in crate::store) trait PinSql {
 
     async fn pinned_tools(&mut self, scope: &Scope) -> Result<usize, sqlx::Error>;
 
+    async fn pinned_tool_names(&mut self, scope: &Scope) -> Result<Vec<Arc<str>>, sqlx::Error>;
+
     async fn insert_pin_version(
         &mut self,
         scope: &Scope,
@@ -216,6 +223,7 @@ macro_rules! version {
             definition: Bytes::from(row.try_get::<Vec<u8>, _>(2)?),
             first_ms: unsigned(row.try_get(3)?),
             last_ms: unsigned(row.try_get(4)?),
+            vouched: row.try_get::<i64, _>(5)? != 0,
         })
     }};
 }
@@ -258,6 +266,7 @@ macro_rules! statements {
                         version: unsigned(row.try_get(1)?),
                         digest: digest(row.try_get(2)?),
                         first_ms: unsigned(row.try_get(3)?),
+                        vouched: row.try_get::<i64, _>(4)? != 0,
                     })
                 };
                 rows.iter().map(read).collect()
@@ -332,6 +341,15 @@ macro_rules! statements {
                 Ok(usize::try_from(count).unwrap_or(usize::MAX))
             }
 
+            async fn pinned_tool_names(
+                &mut self,
+                scope: &Scope,
+            ) -> Result<Vec<Arc<str>>, sqlx::Error> {
+                let find = sqlx::query::<$database>(TOOL_NAMES).bind(scope.as_str());
+                let rows = self.fetch_all(find).await?;
+                rows.iter().map(|row| Ok(row.try_get::<String, _>(0)?.into())).collect()
+            }
+
             async fn insert_pin_version(
                 &mut self,
                 scope: &Scope,
@@ -346,7 +364,8 @@ macro_rules! statements {
                     .bind(&version.digest[..])
                     .bind(&version.definition[..])
                     .bind(signed(version.first_ms))
-                    .bind(signed(version.last_ms));
+                    .bind(signed(version.last_ms))
+                    .bind(i64::from(version.vouched));
                 self.execute(insert).await.map(|_| ())
             }
 

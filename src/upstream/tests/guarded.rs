@@ -97,7 +97,13 @@ async fn a_refusal_names_no_address_to_the_caller_and_says_that_nothing_was_sent
         let error = call(&Upstreams::new(transport()), &shop).await.unwrap_err();
         assert_eq!(error.code(), Code::UnsafeActionBlocked);
         assert_eq!((error.reason(), error.kind()), (Some("egress_denied"), Some("egress_denied")));
-        assert_eq!(error.message(), "The upstream `shop` is where this gateway may not call.");
+        assert_eq!(
+            error.message(),
+            "This gateway may not call `inside.example:443`: of servers that employees bring it \
+             calls those on the open Internet, at the ports that are open for them. Bring another \
+             address, or ask whoever runs the gateway to open `inside.example:443` \
+             (`egress.allow`)."
+        );
         assert!(!error.retryable() && error.next() == Next::Stop);
         assert!(!error.unknown_outcome() && error.is_unsent());
         assert!(error.trouble().is_none(), "it says nothing of the server");

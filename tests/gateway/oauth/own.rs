@@ -139,6 +139,25 @@ fn more_scopes_are_asked_for_where_a_call_needs_them() {
 }
 
 #[test]
+fn the_secret_goes_to_the_first_authorization_server_alone() {
+    let (pair, other) = (Pair::start(), Pair::start());
+    let gateway = gateway(&pair, SECRET);
+    assert!(!call(&gateway).is_error());
+    {
+        // Asked for another token, the gateway asks who gives it.
+        let mut rules = pair.rules.lock();
+        (rules.named, rules.scope) = (Some(base(&other.auth)), Some("more".to_owned()));
+    }
+    let reply = call(&gateway);
+    assert_eq!(reply.fault()["code"], "external_service_error", "{}", reply.text());
+    assert!(other.requests_for_tokens().is_empty());
+    // Back at the first one, all is well again.
+    pair.rules.lock().named = None;
+    let reply = call(&gateway);
+    assert!(!reply.is_error(), "{}", reply.text());
+}
+
+#[test]
 fn no_secret_goes_where_a_document_cannot_be_believed() {
     for (issuer, resource) in
         [(Some("http://127.0.0.1:1"), None), (None, Some("https://evil.example/mcp"))]

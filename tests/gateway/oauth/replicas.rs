@@ -39,24 +39,32 @@ fn keyring() -> String {
 }
 
 fn start(pair: &Pair, folder: Arc<TempDir>) -> Gateway {
-    let file = "store: { file: store }\nkeyring: { file: keyring.json }
-credentials: { cache_age: 100ms }";
-    Gateway::start_in(folder, None, &yaml(pair, "", file), &[POLICY])
+    start_caching(pair, folder, "100ms")
+}
+
+/// The same with another age of what it keeps in memory.
+fn start_caching(pair: &Pair, folder: Arc<TempDir>, age: &str) -> Gateway {
+    let file = format!(
+        "store: {{ file: store }}\nkeyring: {{ file: keyring.json }}
+credentials: {{ cache_age: {age} }}"
+    );
+    Gateway::start_in(folder, None, &yaml(pair, "", &file), &[POLICY])
 }
 
 /// Two with one database and one keyring; none where there is no database to be had.
-fn replicas(pair: &Pair) -> Option<[Gateway; 2]> {
+fn replicas(pair: &Pair, age: &str) -> Option<[Gateway; 2]> {
     let server = postgres::shared()?;
     let name = format!("hangu_oauth_{:016x}", rand::random::<u64>());
     create_database(&server, &name);
     let keyring = keyring();
-    Some([(); 2].map(|()| start(pair, folder(&keyring, &format!("{server}/{name}")))))
+    let folder = || folder(&keyring, &format!("{server}/{name}"));
+    Some([(); 2].map(|()| start_caching(pair, folder(), age)))
 }
 
 #[test]
 fn an_answer_is_good_once_at_whichever_replica() {
     let pair = Pair::start();
-    let Some([one, other]) = replicas(&pair) else { return };
+    let Some([one, other]) = replicas(&pair, "100ms") else { return };
     let url = connect_url(&call(&one, "E1"));
     let mut browser = Browser::default();
     let location = browser.leave(&one, &url);
@@ -81,7 +89,7 @@ fn an_answer_is_good_once_at_whichever_replica() {
 #[test]
 fn a_call_that_waits_at_one_replica_sees_the_grant_of_another() {
     let pair = Pair::start();
-    let Some([one, other]) = replicas(&pair) else { return };
+    let Some([one, other]) = replicas(&pair, "100ms") else { return };
     let (url, state) = asked(&echo(&json!({}), &json!({})).ask(&one));
     let done = Browser::default().connect(&other, &pair, &url);
     assert_eq!(done.status, 200, "{done:?}");
@@ -128,4 +136,31 @@ fn without_its_store_nobody_is_taken_back() {
         Browser::default().connect(&gateway, &pair, &url).status == 200
     });
     assert!(!call(&gateway, "E1").is_error());
+}
+
+/// A refresh token that is brought again ends the grant at careful authorization servers.
+#[test]
+fn replicas_bring_no_refresh_token_twice() {
+    let pair = Pair::start();
+    // So short that every call needs another one.
+    pair.rules.lock().expires_in = Some(1);
+    let Some(both) = replicas(&pair, "1h") else { return };
+    let url = connect_url(&call(&both[0], "E1"));
+    assert_eq!(Browser::default().connect(&both[0], &pair, &url).status, 200);
+    let served = |gateway: &Gateway| {
+        let reply = call(gateway, "E1");
+        assert!(!reply.is_error(), "{}", reply.text());
+    };
+    // Each knows the grant by now, and the other one renews it.
+    for _ in 0..3 {
+        both.iter().for_each(served);
+    }
+    thread::scope(|scope| {
+        for number in 0..8 {
+            let gateway = &both[number % 2];
+            scope.spawn(move || served(gateway));
+        }
+    });
+    let rules = pair.rules.lock();
+    assert_eq!((rules.stale, rules.refresh.len()), (0, 1));
 }

@@ -28,7 +28,7 @@ use tokio::time::Instant;
 pub use self::{
     http::{Client, Dialect, Response, exchange},
     load::{Crowd, Server},
-    shelf::{Shelf, prompt, resource, template},
+    shelf::{Shelf, Shop, prompt, resource, template},
     upstream::{Answer, Seen, Upstream, text_result, tool},
 };
 

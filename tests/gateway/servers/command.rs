@@ -8,14 +8,14 @@ use super::{SECRET, gateway};
 use crate::support::{Gateway, Speaks, command, gateway::KEY};
 
 /// Runs the command as an employee, with this on its standard input.
-fn run(gateway: &Gateway, who: &str, args: &[&str], input: &str) -> Output {
+pub fn run(gateway: &Gateway, who: &str, args: &[&str], input: &str) -> Output {
     let url = format!("http://{}", gateway.address());
     let variables = [("HANGU_URL", &*url), ("HANGU_API_KEY", KEY), ("HANGU_EMP_ID", who)];
     command::hangu("servers", args, &variables, input)
 }
 
 #[track_caller]
-fn ended(output: &Output, code: i32) -> String {
+pub fn ended(output: &Output, code: i32) -> String {
     let (out, error) = command::ended(output, code);
     assert!(!format!("{out}{error}").contains(SECRET), "the secret is told: {out}{error}");
     if code == 1 && out.is_empty() || code > 1 { error } else { out }

@@ -8,9 +8,17 @@ use std::{
     time::Duration,
 };
 
+use hangu::{
+    credential::Owner,
+    model::caller::{EmployeeId, TenantId},
+};
 use serde_json::{Value, json};
 
-use super::{DIRECTORY, POLICY, ask, call, tools};
+use super::{
+    DIRECTORY, POLICY, SECRET, ask, call,
+    command::{ended, run},
+    tools,
+};
 use crate::{
     oauth::{
         Pair,
@@ -263,4 +271,84 @@ fn where_browsers_cannot_come_back_none_is_registered() {
     assert_eq!(told["error"]["pointer"], "/auth/type", "{told}");
     assert!(told["error"]["message"].as_str().unwrap().contains("public_url"), "{told}");
     assert_eq!(get(&gateway, "E1", "/v1/servers")["servers"], json!([]));
+}
+
+#[test]
+fn a_command_adds_such_a_server_and_says_where_to_connect() {
+    let (gateway, pair) = (reachable(), Pair::start());
+    let url = pair.up.url();
+    let add = |args: &[&str], input: &str| {
+        run(&gateway, "E1", &[&["add", &url, "--auth", "oauth"], args].concat(), input)
+    };
+    let added = ended(&add(&["--scope", "base", "--scope", "more"], ""), 0);
+    let key = added.split(':').next().unwrap().to_owned();
+    assert!(added.contains("asked what it has once you have connected"), "{added}");
+    let connect = added.lines().find(|line| line.trim().starts_with(PUBLIC)).unwrap().trim();
+    let mut browser = Browser::default();
+    let location = browser.leave(&gateway, connect);
+    assert_eq!(&*query(&location)["scope"], "base more");
+    let shown = ended(&run(&gateway, "E1", &["show", &key], ""), 0);
+    assert!(shown.contains("opened by  oauth (you have set none)"), "{shown}");
+    assert!(shown.contains("connect at"), "{shown}");
+    // With a client of his own, whose secret is read as any other.
+    let client = ["--client-id", "mine", "--secret-file", "-"];
+    let again = ended(&add(&client, &format!("{SECRET}\n")), 0);
+    assert!(again.contains(PUBLIC), "{again}");
+    for (args, says) in [
+        (&["add", &url, "--scope", "base"][..], "go with `--auth oauth`"),
+        (&["add", &url, "--auth", "bearer", "--client-id", "x"], "go with `--auth oauth`"),
+        (&["add", &url, "--auth", "oauth", "--secret-file", "-"], "say `--client-id` too"),
+        (&["add", &url, "--auth", "oauth", "--user", "x"], "`--user` goes with `--auth basic`"),
+        (&["credential", "set", &key, "--auth", "oauth"], "is granted in a browser"),
+    ] {
+        let error = ended(&run(&gateway, "E1", args, SECRET), 2);
+        assert!(error.contains(says), "{args:?}: {error}");
+    }
+}
+
+#[test]
+fn what_the_gateway_is_there_goes_with_the_server() {
+    let (gateway, pair) = (reachable(), Pair::start());
+    let vault = gateway.engines().vault.clone();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let kept = |what: &str| {
+        let owner = Owner::Employee(EmployeeId::parse("E1").unwrap());
+        let listed = runtime.block_on(vault.list(TenantId::new("acme"), owner)).unwrap();
+        listed.iter().filter(|one| one.server_key.starts_with(what)).count()
+    };
+    let all = || ["oauth-client:", "oauth-issuer:", "oauth-settings:", "mcp_"].map(kept);
+    // Each time the server names another authorization server, as which it registers the gateway.
+    let (key, url) = bring(&gateway, &pair, &json!({ "type": "oauth" }), 201);
+    Browser::default().leave(&gateway, &url);
+    let others = [Pair::start(), Pair::start()];
+    let place = format!("/v1/servers/{key}");
+    for other in &others {
+        pair.rules.lock().named = Some(format!("http://{}", other.auth.address()));
+        let told = json_of(&post(&gateway, "E1", &format!("/v1/oauth/connect/{key}")), 200);
+        Browser::default().leave(&gateway, told["connectUrl"].as_str().unwrap());
+        assert_eq!(all(), [1, 0, 1, 0]);
+    }
+    json_of(&ask(&gateway, "E1", "DELETE", &place, &Value::Null), 200);
+    assert_eq!(all(), [0; 4]);
+    // A client that its owner names is of one authorization server, until he says it anew.
+    let own = json!({ "type": "oauth", "client_id": "of-owner", "client_secret": "planted" });
+    let (_, url) = bring(&gateway, &pair, &own, 201);
+    Browser::default().leave(&gateway, &url);
+    assert_eq!(all(), [0, 1, 1, 0]);
+    pair.rules.lock().named = None;
+    let told = json_of(&post(&gateway, "E1", &format!("/v1/oauth/connect/{key}")), 200);
+    let refused = Browser::default().go(&gateway, told["connectUrl"].as_str().unwrap());
+    assert_eq!(refused.status, 502, "{refused:?}");
+    let (_, url) = bring(&gateway, &pair, &own, 200);
+    Browser::default().leave(&gateway, &url);
+    json_of(&ask(&gateway, "E1", "DELETE", &place, &Value::Null), 200);
+    assert_eq!(all(), [0; 4]);
+}
+
+#[test]
+fn the_page_says_where_an_employee_s_server_is() {
+    let (gateway, pair) = (reachable(), Pair::start());
+    let (key, url) = bring(&gateway, &pair, &json!({ "type": "oauth" }), 201);
+    let page = Browser::default().get(&gateway, &url).text();
+    assert!(page.contains(&key) && page.contains("at 127.0.0.1"), "{page}");
 }

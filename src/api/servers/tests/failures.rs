@@ -9,11 +9,14 @@ use http::Method;
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
 
-use super::house::{House, KEY, SECRET, bearer};
+use super::house::{House, KEY, SECRET, URL, bearer};
 use crate::{
     credential::{
         CredentialRef, InProcess, Owner, Whose,
-        store::{CredentialStore, Held, KeyUse, NewCredential, StoreFault as Lost, Then as Told},
+        store::{
+            Anew, CredentialStore, Held, KeyUse, NewCredential, Pick, StoreFault as Lost,
+            Then as Told,
+        },
     },
     error::Code,
     model::caller::{EmployeeId, TenantId},
@@ -140,8 +143,16 @@ impl CredentialStore for Mortal {
         self.credentials.not_under(key, after, then);
     }
 
-    fn replace_sealed(&self, old: Held, key: String, sealed: Vec<u8>, then: Told<bool>) {
-        self.credentials.replace_sealed(old, key, sealed, then);
+    fn pick(&self, pick: Pick, then: Told<Vec<Held>>) {
+        self.credentials.pick(pick, then);
+    }
+
+    fn delete_all(&self, tenant: TenantId, owner: Owner, then: Told<Vec<Arc<str>>>) {
+        self.credentials.delete_all(tenant, owner, then);
+    }
+
+    fn replace_sealed(&self, old: Held, anew: Anew, then: Told<bool>) {
+        self.credentials.replace_sealed(old, anew, then);
     }
 }
 
@@ -256,6 +267,53 @@ async fn of_two_changes_at_once_one_is_told_that_it_came_second() {
         assert_eq!(changed.unwrap().unwrap().status, 201);
     }
     assert_eq!(house.credential("E1").await.as_deref(), Some("first"));
+}
+
+#[tokio::test]
+async fn of_two_processes_that_register_one_server_at_once_the_last_word_is_kept_whole() {
+    for edition in [None, Some("0")] {
+        let house = House::new();
+        let other = house.replica();
+        house.holds();
+        let basic = |word| json!({ "type": "basic", "user": "u", "password": word });
+        let mut changes = JoinSet::new();
+        for (house, auth) in [
+            (house.clone(), json!({ "type": "bearer", "token": "first" })),
+            (other.clone(), basic("second")),
+        ] {
+            let body = json!({ "url": URL, "auth": auth });
+            changes.spawn(async move {
+                house.ask_if("E1", Method::POST, "/v1/servers", &body, edition).await
+            });
+        }
+        while house.asked().len() < 2 {
+            tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+        }
+        house.lets_go();
+        let mut statuses = Vec::new();
+        while let Some(changed) = changes.join_next().await {
+            statuses.push(changed.unwrap().map_or_else(
+                |error| {
+                    assert_eq!(error.code(), Code::Conflict, "{error}");
+                    409
+                },
+                |answer| answer.status.as_u16(),
+            ));
+        }
+        statuses.sort_unstable();
+        // Who names the edition that he has seen is told that it is another.
+        let expected = if edition.is_none() { [200, 201] } else { [201, 409] };
+        assert_eq!(statuses, expected, "{edition:?}");
+        if edition.is_none() {
+            let told = house.get("E1", &format!("/v1/servers/{KEY}")).await.unwrap().body;
+            let kind = if house.credential("E1").await.as_deref() == Some("first") {
+                "bearer"
+            } else {
+                "basic"
+            };
+            assert_eq!((&told["auth"], &told["edition"]), (&json!(kind), &json!(2)), "{told}");
+        }
+    }
 }
 
 #[tokio::test]

@@ -23,7 +23,10 @@ use crate::{
         trace::TraceContext,
     },
     policy::{Policies, PolicyFile},
-    registry::server::{Failure, Local, Spoken},
+    registry::{
+        Local as Pins,
+        server::{Failure, Local, Spoken},
+    },
     stack::stage::World,
 };
 
@@ -84,6 +87,10 @@ impl Reach for Asking {
         })
     }
 
+    fn admit(&self, _: &Registration) -> BoxFuture<()> {
+        Box::pin(async { Ok(()) })
+    }
+
     fn connect(&self, _: &Caller, _: &Registration) -> Option<String> {
         None
     }
@@ -142,6 +149,29 @@ impl Answer {
     }
 }
 
+fn api(
+    life: &Arc<Mortal>,
+    vault: &Arc<Vault>,
+    server: &Arc<Server>,
+    pins: &Arc<Pins>,
+    audit: &Arc<Audit>,
+    clock: Clock,
+) -> ServersApi {
+    let policies = policies();
+    ServersApi::new(ServerParts {
+        worlds: worlds(),
+        store: life.clone(),
+        vault: vault.clone(),
+        pins: pins.clone(),
+        pin_bounds: Bounds { versions: 5, tools: 5 },
+        self_service: Arc::new(move |tenant| policies.self_service(tenant)),
+        reach: Arc::new(Asking { server: server.clone(), vault: vault.clone() }),
+        personal: Arc::new(Nothing),
+        audit: audit.clone(),
+        clock,
+    })
+}
+
 #[derive(Clone)]
 pub struct House {
     api: ServersApi,
@@ -149,6 +179,8 @@ pub struct House {
     server: Arc<Server>,
     /// Both stores die together.
     pub life: Arc<Mortal>,
+    pub pins: Arc<Pins>,
+    audit: Arc<Audit>,
     _folder: Arc<tempfile::TempDir>,
 }
 
@@ -163,18 +195,16 @@ impl House {
         let server = Arc::new(Server::default());
         let config = audit::Config::new(folder.path().join("audit.jsonl"), "test");
         let keys = Arc::new(Keys::random());
-        let policies = policies();
-        let api = ServersApi::new(ServerParts {
-            worlds: worlds(),
-            store: life.clone(),
-            vault: vault.clone(),
-            self_service: Arc::new(move |tenant| policies.self_service(tenant)),
-            reach: Arc::new(Asking { server: server.clone(), vault: vault.clone() }),
-            personal: Arc::new(Nothing),
-            audit: Arc::new(Audit::start(config, keys, clock.clone(), Arc::new(())).unwrap()),
-            clock,
-        });
-        Self { api, vault, server, life, _folder: folder }
+        let audit = Arc::new(Audit::start(config, keys, clock.clone(), Arc::new(())).unwrap());
+        let pins = Arc::default();
+        let api = api(&life, &vault, &server, &pins, &audit, clock);
+        Self { api, vault, server, life, pins, audit, _folder: folder }
+    }
+
+    /// Another process, over the same stores.
+    pub fn replica(&self) -> Self {
+        let Self { life, vault, server, pins, audit, .. } = self;
+        Self { api: api(life, vault, server, pins, audit, Clock::manual(1_000)), ..self.clone() }
     }
 
     pub async fn get(&self, who: &str, path: &str) -> Result<Answer, Error> {
@@ -235,6 +265,13 @@ impl House {
 
     pub fn fails(&self, message: &'static str) {
         *self.server.failure.lock() = Some(message);
+    }
+
+    /// Answers wait no more; those that do are let go.
+    pub fn lets_go(&self) {
+        if let Some(held) = self.server.held.lock().take() {
+            held.notify_waiters();
+        }
     }
 
     pub fn works(&self) {
