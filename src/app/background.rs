@@ -7,6 +7,7 @@ use std::{io, net::TcpListener, sync::Arc, thread, time::Duration};
 use tokio::sync::{Notify, watch};
 
 use super::{
+    certificates::Certificates,
     jwks::Fetcher,
     keys,
     personal::{Asker, Means, PersonalServers},
@@ -41,9 +42,9 @@ pub(super) struct Background {
     pub closing: Arc<dyn Closing>,
     /// Between two listings, upstream by upstream.
     pub polls: Vec<Duration>,
+    pub certificates: Certificates,
     /// What an upstream may list, and what a server of an employee's may.
     pub listings: (Limits, Limits),
-    pub tls: Option<crate::edge::Tls>,
     /// Of issuers' keys.
     pub fetchers: Vec<Fetcher>,
     /// Of notices to the webhook.
@@ -240,9 +241,7 @@ impl Background {
                 tokio::time::sleep(GAUGES).await;
             }
         });
-        if let Some(tls) = self.tls {
-            tasks.spawn(reload_certificates(tls));
-        }
+        tasks.spawn(self.certificates.follow());
     }
 }
 
@@ -257,14 +256,4 @@ fn gauges(engines: &Engines, registry: &Registry) {
         metrics.catalog_tools(name, tools);
     }
     metrics.policy_revision(world.rules.revision().clone());
-}
-
-/// Takes over a certificate that was renewed; the old one stays where the new one is no good.
-async fn reload_certificates(tls: crate::edge::Tls) {
-    loop {
-        tokio::time::sleep(Duration::from_secs(60)).await;
-        if let Err(error) = tls.reload() {
-            tracing::error!(%error, "the certificate cannot be reloaded; the old one stays in use");
-        }
-    }
 }

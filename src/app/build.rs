@@ -7,6 +7,7 @@ use super::{
     admin::Operations,
     background::{Background, Drain},
     build_info,
+    certificates::Certificates,
     keys::{Source, Watch},
     news::Bell,
     oauth::{self, Oauth},
@@ -26,7 +27,7 @@ use crate::{
     clock::Clock,
     config::{self, Config},
     credential::{self, Purpose},
-    edge::{self, Shutdown},
+    edge::Shutdown,
     identity::{
         api_key::{CallerEntry, Callers, Fixed, Identity, KeyDigest},
         cursor::{self, Cursors},
@@ -82,6 +83,7 @@ pub(super) fn app(
     )?);
     let Stored { replays, approvals, ledger, pins, last_pin, vault, servers, store } =
         stored(&config, &source, &clock)?;
+    let certificates = Certificates::load(&config)?;
     let transport = Transport::new(Trust::System);
     let channels = Channels::new(transport.clone());
     let egress = Egress::resolving(config.egress.clone(), options.resolver.clone());
@@ -97,9 +99,18 @@ pub(super) fn app(
         once: approvals.clone(),
         public_url: config.public_url.as_ref().map(ToString::to_string),
         identity: identity.clone(),
+        entries: config.credentials.entries,
         audit: audit.clone(),
     });
-    let upstreams = reach::upstreams(&config, &transport, &egress, &channels, &oauth, &metrics)?;
+    let around = reach::Around {
+        transport: &transport,
+        egress: &egress,
+        channels: &channels,
+        oauth: &oauth,
+        certificates: &certificates,
+        metrics: &metrics,
+    };
+    let upstreams = reach::upstreams(&config, &around)?;
     let names = upstreams.iter().map(|upstream| upstream.name.clone());
     let registry = Arc::new(Registry::naming(config.names, names));
     let own_limits = super::limits::own_limits(&config);
@@ -237,10 +248,6 @@ pub(super) fn app(
         shutdown: shutdown.clone(),
     });
     let closing = Arc::new(Closer::new(telemetry.clone(), audit.clone(), keys));
-    let tls = config.tls.as_ref().map(|files| {
-        edge::Tls::load(edge::TlsFiles { certificate: files.cert.clone(), key: files.key.clone() })
-    });
-    let tls = tls.transpose()?;
     let pins = Arc::new(Pins {
         governed: governed.clone(),
         store: pins,
@@ -263,8 +270,8 @@ pub(super) fn app(
         registry,
         closing: closing.clone(),
         polls: config.upstreams.iter().map(|upstream| upstream.poll).collect(),
+        certificates: certificates.clone(),
         listings: super::limits::listings(&config),
-        tls: tls.clone(),
         fetchers,
         courier,
         personal: Some((own.clone(), asker)),
@@ -320,7 +327,7 @@ pub(super) fn app(
         bell,
         stats,
         shutdown,
-        tls,
+        certificates,
         store,
         identity,
         pages: oauth.pages,

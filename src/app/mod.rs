@@ -5,6 +5,7 @@
 mod admin;
 mod background;
 mod build;
+mod certificates;
 mod credentials;
 mod entrance;
 pub mod faces;
@@ -65,7 +66,7 @@ pub struct App {
     /// Is given the figures of the listener once there is one.
     stats: Arc<OnceLock<Arc<edge::Stats>>>,
     shutdown: Shutdown,
-    tls: Option<edge::Tls>,
+    certificates: certificates::Certificates,
     store: Option<Store>,
     /// The gateway's own keys, where there is a keyring.
     identity: Option<Arc<Identity>>,
@@ -135,7 +136,7 @@ impl App {
             audit: self.engines.audit.clone(),
             telemetry: self.engines.telemetry.clone(),
             clock: self.engines.clock.clone(),
-            tls: self.tls.clone(),
+            certificates: self.certificates.clone(),
             rejected: None,
         };
         Self { reload: Some(reload), ..self }
@@ -150,7 +151,10 @@ impl App {
     }
 
     fn listen(&self) -> ListenConfig {
-        ListenConfig { tls: self.tls.clone(), ..ListenConfig::new(self.config.listen) }
+        ListenConfig {
+            tls: self.certificates.listener().cloned(),
+            ..ListenConfig::new(self.config.listen)
+        }
     }
 
     fn listen_admin(&self) -> ListenConfig {

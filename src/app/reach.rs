@@ -4,7 +4,7 @@ use std::{ffi::OsString, sync::Arc};
 
 use url::Url;
 
-use super::{StartError, build::to_usize, oauth::Oauth};
+use super::{StartError, build::to_usize, certificates::Certificates, oauth::Oauth};
 use crate::{
     channel::{Channels, EnvValue, HttpSse, HttpSseConfig, ProcessConfig, Processes},
     config::{self, Config, EnvSource},
@@ -22,18 +22,21 @@ use crate::{
 /// What a process has of the gateway's own environment.
 const INHERITED: [&str; 3] = ["PATH", "HOME", "LANG"];
 
-pub(super) fn upstreams(
-    config: &Config,
-    transport: &Transport,
-    egress: &Arc<Egress>,
-    channels: &Arc<Channels>,
-    oauth: &Oauth,
-    metrics: &Arc<Metrics>,
-) -> Result<Upstreams, StartError> {
+/// What upstreams are made with.
+pub(super) struct Around<'a> {
+    pub transport: &'a Transport,
+    pub egress: &'a Arc<Egress>,
+    pub channels: &'a Arc<Channels>,
+    pub oauth: &'a Oauth,
+    pub certificates: &'a Certificates,
+    pub metrics: &'a Arc<Metrics>,
+}
+
+pub(super) fn upstreams(config: &Config, around: &Around<'_>) -> Result<Upstreams, StartError> {
     let build = |upstream: &config::Upstream| {
         let reach = match &upstream.process {
-            Some(process) => Reach::by(processes(upstream, process, channels)),
-            None => over_http(upstream, transport, egress, channels)?,
+            Some(process) => Reach::by(processes(upstream, process, around.channels)),
+            None => over_http(upstream, around)?,
         };
         Ok(Arc::new(Upstream {
             serial: Serial::next(),
@@ -44,7 +47,7 @@ pub(super) fn upstreams(
             dialect: upstream.dialect,
             pinned: upstream.protocol,
             reach,
-            auth: oauth.auth(upstream),
+            auth: around.oauth.auth(upstream, around.certificates.of(&upstream.name))?,
             headers: upstream
                 .headers
                 .iter()
@@ -63,7 +66,7 @@ pub(super) fn upstreams(
             retries: Retries::new(upstream.retries),
             breaker: Arc::new(
                 Breaker::new(upstream.name.shared(), upstream.breaker)
-                    .with_metrics(metrics.clone()),
+                    .with_metrics(around.metrics.clone()),
             ),
             era: None.into(),
             served: 0.into(),
@@ -83,12 +86,7 @@ fn key(upstream: &config::Upstream) -> Arc<str> {
     url.as_ref().map_or_else(|| upstream.name.shared(), server_key)
 }
 
-fn over_http(
-    upstream: &config::Upstream,
-    transport: &Transport,
-    egress: &Arc<Egress>,
-    channels: &Arc<Channels>,
-) -> Result<Reach, StartError> {
+fn over_http(upstream: &config::Upstream, around: &Around<'_>) -> Result<Reach, StartError> {
     let failed = |source| StartError::Upstream { name: upstream.name.to_string(), source };
     let endpoints: Result<Vec<_>, _> =
         upstream.urls.iter().map(|url| Endpoint::parse(url.as_str())).collect();
@@ -101,13 +99,14 @@ fn over_http(
             DialectKind::HttpSse | DialectKind::Stdio => &[""],
         },
         connect_timeout: upstream.connect_timeout,
+        tls: around.certificates.of(&upstream.name).cloned(),
         ..ClusterConfig::new(
             upstream.name.shared(),
             endpoints.map_err(|error| failed(error.into()))?,
-            Guard::written(egress),
+            Guard::written(around.egress),
         )
     };
-    let cluster = Cluster::new(cluster, transport).map_err(failed)?;
+    let cluster = Cluster::new(cluster, around.transport).map_err(failed)?;
     let event_stream = || {
         let config = HttpSseConfig {
             name: upstream.name.shared(),
@@ -121,7 +120,7 @@ fn over_http(
                     config::UpstreamAuth::None | config::UpstreamAuth::Client(_)
                 ),
         };
-        HttpSse::new(config, cluster.clone(), channels.clone())
+        HttpSse::new(config, cluster.clone(), around.channels.clone())
     };
     Ok(match upstream.dialect {
         DialectKind::HttpSse => Reach::either(cluster.clone(), event_stream(), true),

@@ -3,7 +3,7 @@
 //! One thread of its own does all of it, so that no core of calls ever waits for a file. It is
 //! woken by the file system's word, by SIGHUP, and looks by itself now and then, because not
 //! every file system says a word. What is rejected changes nothing but what `/readyz` tells.
-//! Only policies are loaded anew here, and on SIGHUP the certificate; all else of the
+//! Only policies are loaded anew here, and on SIGHUP certificates; all else of the
 //! configuration needs a new process, and SIGHUP says so.
 
 use std::{
@@ -23,6 +23,7 @@ use serde_json::{Value, json};
 use tokio::{sync::Notify, time::Instant};
 
 use super::{
+    certificates::{Certificates, Renewed},
     kept::Kept,
     news::{self, Bell, Freshness},
     world::Governed,
@@ -30,7 +31,6 @@ use super::{
 use crate::{
     audit::Audit,
     clock::Clock,
-    edge::Tls,
     fault::{Fault, Severity},
     policy::{Glance, Library, Surroundings},
     telemetry::{Reload, Telemetry},
@@ -67,7 +67,7 @@ pub(super) struct Reloader {
     pub audit: Arc<Audit>,
     pub telemetry: Arc<Telemetry>,
     pub clock: Clock,
-    pub tls: Option<Tls>,
+    pub certificates: Certificates,
     /// What was rejected last: the reading of the files, and how many faults they had.
     pub rejected: Option<(u64, usize)>,
 }
@@ -329,10 +329,10 @@ impl Watching {
             Some(Outcome::Unchanged) => "unchanged".to_owned(),
             Some(Outcome::Rejected(faults)) => format!("rejected, {faults} faults"),
         };
-        let certificate = match self.reloader.tls.as_ref().map(Tls::reload) {
+        let certificate = match self.reloader.certificates.reload() {
             None => "none".to_owned(),
-            Some(Ok(())) => "loaded".to_owned(),
-            Some(Err(error)) => format!("the old one stays: {error}"),
+            Some(Renewed::Loaded) => "loaded".to_owned(),
+            Some(Renewed::Failed(error)) => format!("the old one stays: {error}"),
         };
         let (file, text) = &self.reloader.source.config;
         let configuration = match fs::read_to_string(file) {

@@ -7,7 +7,7 @@ use crate::{
     edge::{self, ListenError},
     store,
     telemetry::ExportError,
-    upstream::ClusterError,
+    upstream::{ClusterError, PeerTlsError},
 };
 
 /// Why a gateway cannot start.
@@ -35,6 +35,8 @@ pub enum StartError {
     Admin(ListenError),
     #[error("the certificate cannot be used: {0}")]
     Tls(#[from] edge::TlsError),
+    #[error("upstream `{name}`: {source}")]
+    PeerTls { name: String, source: PeerTlsError },
     #[error("trusted_proxies: {0}")]
     Proxies(String),
     #[error("keyring: {0}")]

@@ -36,11 +36,13 @@ pub(super) const MAX_LIFE: Duration = Duration::from_secs(30 * 86_400);
 const SECOND: Duration = Duration::from_secs(1);
 
 pub(super) fn build(raw: RawConfig, folder: &Path, env: Env<'_>, faults: &mut Faults) -> Config {
+    let public_url = raw.public_url.clone();
     let vault = Vault {
         env,
         folder,
         is_kept: raw.keyring.is_some() || store::is_memory(&raw),
-        is_public: raw.public_url.is_some(),
+        has_keyring: raw.keyring.is_some(),
+        public_url: public_url.as_ref(),
     };
     let policies = policies(&raw, folder, faults);
     let listen = raw.listen.as_ref().map_or(LISTEN, |listen| listen.value);

@@ -88,7 +88,7 @@ impl Config {
         let keyring = keyring::build(raw.keyring, folder, false, &mut faults);
         let store = store::build(
             raw.store,
-            Vault { env, folder, is_kept: false, is_public: false },
+            Vault { env, folder, is_kept: false, has_keyring: false, public_url: None },
             &mut faults,
         );
         if faults.has_errors() {

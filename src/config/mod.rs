@@ -15,6 +15,7 @@ mod issuers;
 mod keyring;
 mod load;
 mod net;
+mod peer_tls;
 mod process;
 mod raw;
 mod secret;
@@ -38,14 +39,16 @@ use crate::{
         caller::{CallerId, EmployeeId, Roles, TenantId},
         server::{DialectKind, Risk, UpstreamName},
     },
-    upstream::{BreakerConfig, EgressConfig, RetryConfig},
+    upstream::{BreakerConfig, EgressConfig, PeerTlsFiles, RetryConfig},
 };
 
 pub use crate::{model::network::Network, registry::Names};
 
 pub use crate::model::sensitive::is_sensitive;
 pub use crate::model::template::{HeaderSource, HeaderTemplate, Part, TemplateFault};
-pub use credentials::{ClientCredentials, Consent, TokensAt, UpstreamAuth};
+pub use credentials::{
+    AsClient, ClientCredentials, Consent, SignedJwt, TokenExchange, TokensAt, UpstreamAuth,
+};
 pub use keyring::Keyring;
 pub use load::{Loaded, Places, process_env};
 pub use net::Origin;
@@ -244,6 +247,8 @@ pub struct Upstream {
     /// `None`: probed.
     pub protocol: Option<Version>,
     pub auth: UpstreamAuth,
+    /// `None`: nothing is shown, and the system's roots vouch.
+    pub tls: Option<PeerTlsFiles>,
     pub headers: Vec<Header>,
     /// Headers of the client's that pass. None is the gateway's own.
     pub forward_headers: Vec<HeaderName>,

@@ -55,6 +55,9 @@ pub(super) fn agree(raw: &RawUpstream, faults: &mut Faults) {
     if let Some(name) = raw.forward_headers.first() {
         excluded(&name.at, "a process has no headers: none can be forwarded to a `command`");
     }
+    if let Some(tls) = &raw.tls {
+        excluded(&tls.at, "`tls` is about a `url`: nobody connects to a `command`");
+    }
     if let Some(time) = &raw.connect_timeout {
         excluded(&time.at, "`connect_timeout` is about a `url`: nobody connects to a `command`");
     }

@@ -5,7 +5,7 @@ use std::{fs, path::Path};
 
 use secrecy::SecretString;
 
-use super::raw::SecretRef;
+use super::{Origin, raw::SecretRef};
 use crate::{
     fault::{FaultCode, Faults, Span},
     yaml::Env,
@@ -22,8 +22,10 @@ pub struct Vault<'a> {
     pub folder: &'a Path,
     /// What is given to the credential store is there after a restart, or nobody expects it to be.
     pub is_kept: bool,
-    /// Browsers can reach the gateway by a name that the file tells.
-    pub is_public: bool,
+    /// There is one, and so keys that others can know the gateway by.
+    pub has_keyring: bool,
+    /// By which name browsers and servers reach the gateway, where the file tells it.
+    pub public_url: Option<&'a Origin>,
 }
 
 impl Vault<'_> {

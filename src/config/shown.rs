@@ -17,11 +17,12 @@ use crate::{
         server::DialectKind,
         template::Part,
     },
+    upstream::PeerTlsFiles,
     yaml::duration_text,
 };
 
 /// Stands where a secret is.
-const SECRET: &str = "[secret]";
+pub(super) const SECRET: &str = "[secret]";
 
 impl Config {
     /// All of it as JSON.
@@ -200,7 +201,8 @@ fn upstream(upstream: &Upstream) -> Value {
             DialectKind::McpLite => "mcp-lite",
         },
         "protocol": upstream.protocol.map_or("auto", Version::as_str),
-        "auth": { "type": upstream.auth.word() },
+        "auth": upstream.auth.shown(),
+        "tls": upstream.tls.as_ref().map(peer_tls),
         "headers": headers,
         "forward_headers": forwarded,
         "inject_user": upstream.inject_user,
@@ -215,6 +217,15 @@ fn upstream(upstream: &Upstream) -> Value {
         "max_concurrency": upstream.max_concurrency,
         "max_request_bytes": upstream.max_request_bytes,
         "max_response_bytes": upstream.max_response_bytes,
+    })
+}
+
+fn peer_tls(files: &PeerTlsFiles) -> Value {
+    let client = files.client.as_ref();
+    json!({
+        "client_cert": client.map(|client| &client.certificate),
+        "client_key": client.map(|client| &client.key),
+        "ca": files.ca,
     })
 }
 

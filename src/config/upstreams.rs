@@ -10,7 +10,7 @@ use url::Url;
 use super::{
     Header, HeaderSource, HeaderTemplate, Upstream,
     build::{MAX_WAIT, size, within},
-    credentials, failing, is_sensitive, process,
+    credentials, failing, is_sensitive, peer_tls, process,
     raw::{RawHeader, RawHeaderValue, RawUpstream, SecretRef},
     secret::Vault,
 };
@@ -60,6 +60,8 @@ fn build_one(raw: RawUpstream, vault: Vault<'_>, faults: &mut Faults) -> Option<
     let urls = build_urls(&raw.urls, faults);
     let process = raw.process.map(|process| process::build(process, vault, faults));
     let auth = credentials::auth(raw.auth, process.is_some(), vault, faults);
+    let tls = raw.tls.filter(|_| process.is_none());
+    let tls = tls.and_then(|tls| peer_tls::build(tls, &urls, vault.folder, faults));
     let headers = build_headers(raw.headers, vault, faults);
     let forward_headers = build_forwarded(raw.forward_headers, &headers, faults);
     let (timeout, max_time) = build_times(raw.timeout, raw.max_time, faults);
@@ -70,6 +72,7 @@ fn build_one(raw: RawUpstream, vault: Vault<'_>, faults: &mut Faults) -> Option<
         dialect,
         protocol: raw.protocol.and_then(|protocol| protocol.value),
         auth,
+        tls,
         headers,
         forward_headers,
         inject_user: raw.inject_user.is_none_or(|inject| inject.value),

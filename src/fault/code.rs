@@ -65,6 +65,7 @@ codes! {
     ForeignEmployee = "C010",
     /// Anybody who reaches the listener can be the fallback employee.
     OpenFallback = "C101",
+    /// A key or a certificate that is not good at this time.
     ExpiredKey = "C102",
     NoEffect = "C103",
     NoPolicies = "C104",

@@ -148,7 +148,8 @@ where
             _ => return Ok(response),
         };
         // The server did not act: it may be asked again with what it wants.
-        refused = Some(Refused { serial, challenge: challenge.unwrap_or_default() });
+        let again = left < RENEWALS;
+        refused = Some(Refused { serial, challenge: challenge.unwrap_or_default(), again });
     }
     Err(no_token(&upstream, TokenFault::NotTaken))
 }

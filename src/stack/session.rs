@@ -144,8 +144,9 @@ where
 }
 
 /// The sealed credential of the employee that a session is for, where it is opened with his own.
+/// Tokens that he is given for each call bind it to nothing but himself.
 async fn employees(vault: &Vault, hop: &Hop) -> Result<Option<Arc<Held>>, Error> {
-    let Some(caller) = hop.caller.as_ref().filter(|_| hop.upstream.auth.is_employees()) else {
+    let Some(caller) = hop.caller.as_ref().filter(|_| hop.upstream.auth.is_kept()) else {
         return Ok(None);
     };
     let missing = || answer::no_credential(&hop.upstream, caller);

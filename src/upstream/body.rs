@@ -120,7 +120,7 @@ impl UpstreamBody {
     fn scene(&self) -> Scene<'_> {
         match &self.from {
             Some((cluster, peer)) => cluster.scene(Some(&peer.endpoint)),
-            None => Scene { name: "", endpoint: None },
+            None => Scene { name: "", endpoint: None, shown: false },
         }
     }
 

@@ -24,6 +24,7 @@ use super::{
     endpoint::{Endpoint, EndpointError},
     failure::{EGRESS_DENIED, Scene},
     health::TcpCheck,
+    peer_tls::PeerTls,
     transport::Transport,
 };
 use crate::error::Error;
@@ -65,6 +66,9 @@ pub struct ClusterConfig {
     pub redirects: bool,
     /// Which of the endpoints' addresses may be dialled.
     pub guard: Guard,
+    /// What its servers are shown, and who vouches for them; `None`: nothing, and the system's
+    /// roots.
+    pub tls: Option<PeerTls>,
     /// Nobody watches it: names are looked up by the calls that find them unknown or old, and a
     /// dead address is found by the call that meets it. It has no task, and what it had goes with
     /// it. For servers of which there may be thousands. Default no.
@@ -87,6 +91,7 @@ impl ClusterConfig {
             ejection: Duration::from_secs(5),
             redirects: true,
             guard,
+            tls: None,
             on_demand: false,
         }
     }
@@ -134,7 +139,7 @@ impl Cluster {
             for suffix in config.suffixes {
                 endpoint.prepare(suffix)?;
             }
-            if endpoint.is_tls() {
+            if endpoint.is_tls() && !config.tls.as_ref().is_some_and(PeerTls::has_ca) {
                 transport.load_tls()?;
             }
         }
@@ -186,7 +191,8 @@ impl Cluster {
     }
 
     pub(super) fn scene<'a>(&'a self, endpoint: Option<&'a Arc<Endpoint>>) -> Scene<'a> {
-        Scene { name: &self.config.name, endpoint }
+        let shown = self.config.tls.as_ref().is_some_and(PeerTls::shows);
+        Scene { name: &self.config.name, endpoint, shown }
     }
 
     /// The address that takes the next call, other than those in `tried`.

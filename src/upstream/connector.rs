@@ -23,7 +23,7 @@ use parking_lot::Mutex;
 use pingora::protocols::{ALPN, Stream};
 use tokio::time::timeout;
 
-use super::{cluster::Cluster, directory::Peer, transport::Transport};
+use super::{cluster::Cluster, directory::Peer, peer_tls::PeerTls, transport::Transport};
 use crate::{body::Body, error::Error};
 
 /// How often idle connections are looked at.
@@ -130,12 +130,16 @@ impl Connector {
 
     async fn connect(&self, cluster: &Cluster, peer: &Arc<Peer>) -> Result<Lease, Error> {
         let scene = cluster.scene(Some(&peer.endpoint));
-        let Some(transport) = self.transport.of(peer.endpoint.is_tls()) else {
+        let own = cluster.config().tls.as_ref().filter(|_| peer.endpoint.is_tls());
+        let by_system = peer.endpoint.is_tls() && !own.is_some_and(PeerTls::has_ca);
+        let Some(transport) = self.transport.of(by_system) else {
             return Err(scene.unsendable("the roots were not loaded".to_owned()));
         };
+        let dressed = own.map(|own| own.dress(&peer.dial));
+        let dial = dressed.as_ref().unwrap_or(&peer.dial);
         // Not pingora's own timeouts: their thread wakes up a hundred times a second for ever.
         let limit = cluster.config().connect_timeout;
-        let stream = match timeout(limit, transport.new_stream(&peer.dial)).await {
+        let stream = match timeout(limit, transport.new_stream(dial)).await {
             Ok(Ok(stream)) => stream,
             Ok(Err(error)) => {
                 cluster.eject(peer);

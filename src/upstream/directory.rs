@@ -31,7 +31,7 @@ use super::{
 /// One address of one endpoint, which the guard has let pass.
 pub(super) struct Peer {
     /// Keys the pools: two peers with an address in common share no connection, since their
-    /// upstreams may not trust the same certificates.
+    /// upstreams may not trust the same certificates, nor be shown the same one.
     pub id: u64,
     pub endpoint: Arc<Endpoint>,
     pub dial: HttpPeer,

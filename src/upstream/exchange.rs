@@ -168,7 +168,9 @@ async fn deliver_to(
         };
         match sent {
             Sent::Answered(response) => return Ok(Ok(response)),
-            Sent::Lost(error) => return Err(cluster.scene(Some(&peer.endpoint)).unanswered(error)),
+            Sent::Lost(error) => {
+                return Err(cluster.scene(Some(&peer.endpoint)).unanswered(error, !reused));
+            }
             Sent::Unsent(request, error) => {
                 message = Message::from(request);
                 if !reused {

@@ -6,6 +6,7 @@
 use std::{error::Error as StdError, fmt, io, sync::Arc};
 
 use pingora::ErrorType;
+use rustls::AlertDescription;
 use tokio::time::error::Elapsed;
 
 use super::{egress::Denied, endpoint::Endpoint};
@@ -59,6 +60,8 @@ impl StdError for Failure {
 pub(super) struct Scene<'a> {
     pub name: &'a str,
     pub endpoint: Option<&'a Arc<Endpoint>>,
+    /// It is shown a certificate of the gateway's.
+    pub shown: bool,
 }
 
 impl Scene<'_> {
@@ -78,6 +81,9 @@ impl Scene<'_> {
 
     /// No connection came about: nothing was sent.
     pub fn connect(self, error: pingora::BError) -> Error {
+        if names_ours(&error.to_string()) {
+            return self.uncertified(error);
+        }
         let (kind, says) = match error.etype() {
             ErrorType::ConnectRefused => ("connection_refused", "refused the connection"),
             ErrorType::ConnectNoRoute => ("no_route", "cannot be reached"),
@@ -118,6 +124,9 @@ impl Scene<'_> {
 
     /// The connection closed before any of the request was written to it.
     pub fn unsent(self, error: hyper::Error) -> Error {
+        if is_about_ours(&error) {
+            return self.uncertified(error);
+        }
         self.error("closed the connection at once", "connection_closed", false, error)
             .with_trouble(Trouble::Unreached)
     }
@@ -136,9 +145,24 @@ impl Scene<'_> {
         if kind == "bad_response" { lost } else { lost.with_trouble(Trouble::Lost) }
     }
 
+    /// The server wants another certificate than it was shown, or any at all. It has not read what
+    /// was sent: in TLS 1.3 its answer to the handshake comes after the first request.
+    fn uncertified(self, source: impl Into<Box<dyn StdError + Send + Sync>>) -> Error {
+        let says = match self.shown {
+            true => "did not accept the certificate that it was shown",
+            false => "wants to be shown a certificate, and there is none for it",
+        };
+        self.error(says, "client_certificate", false, source).with_trouble(Trouble::Unusable)
+    }
+
     /// No answer came. Where the server refused the request before it looked at it, as HTTP/2 can
     /// say of one request (RFC 9113, 8.7), nobody has processed it.
-    pub fn unanswered(self, error: hyper::Error) -> Error {
+    ///
+    /// `fresh`: nothing was answered on this connection before.
+    pub fn unanswered(self, error: hyper::Error, fresh: bool) -> Error {
+        if fresh && is_about_ours(&error) {
+            return self.uncertified(error);
+        }
         if is_refused(&error) {
             let says = "refused the request before it was processed";
             return self
@@ -169,6 +193,39 @@ impl Scene<'_> {
     pub fn unsendable(self, why: String) -> Error {
         self.error("cannot be sent this request", "bad_request", false, why)
     }
+}
+
+/// Whether a server ended the handshake over the certificate that it was shown, or was not. Only
+/// what TLS says of the connection counts, and no words of the server's own.
+fn is_about_ours(error: &hyper::Error) -> bool {
+    let mut source = StdError::source(error);
+    while let Some(error) = source {
+        // HTTP/2 keeps of such an error only its words.
+        let io = error.downcast_ref::<io::Error>();
+        let io = io.or_else(|| error.downcast_ref::<h2::Error>().and_then(h2::Error::get_io));
+        if let Some(inner) = io.and_then(io::Error::get_ref) {
+            return names_ours(&inner.to_string());
+        }
+        source = error.source();
+    }
+    false
+}
+
+/// Whether rustls tells of an alert about a certificate of ours.
+fn names_ours(text: &str) -> bool {
+    const ALERTS: [AlertDescription; 8] = [
+        AlertDescription::AccessDenied,
+        AlertDescription::BadCertificate,
+        AlertDescription::CertificateExpired,
+        AlertDescription::CertificateRequired,
+        AlertDescription::CertificateRevoked,
+        AlertDescription::CertificateUnknown,
+        AlertDescription::UnknownCA,
+        AlertDescription::UnsupportedCertificate,
+    ];
+    let Some((_, alert)) = text.split_once("received fatal alert: ") else { return false };
+    let alert = alert.split(|c: char| !c.is_ascii_alphanumeric()).next();
+    ALERTS.iter().any(|known| known.as_str() == alert)
 }
 
 fn is_refused(error: &hyper::Error) -> bool {

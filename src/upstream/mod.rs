@@ -15,6 +15,7 @@ mod endpoint;
 mod exchange;
 mod failure;
 mod health;
+mod peer_tls;
 mod reach;
 mod retry;
 mod transport;
@@ -31,6 +32,7 @@ pub use egress::{
 };
 pub use endpoint::{Endpoint, EndpointError};
 pub use failure::{EGRESS_DENIED, Failure};
+pub use peer_tls::{ClientFiles, PeerFile, PeerTls, PeerTlsError, PeerTlsFiles, Validity};
 pub use reach::{Carrier, Carrying, Destination, Place, Reach};
 pub use retry::{MOST as MOST_RETRIES, Retries, RetryConfig, Tried};
 pub use transport::{Transport, Trust};

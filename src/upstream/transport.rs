@@ -37,7 +37,8 @@ struct Inner {
 
 impl Transport {
     pub fn new(trust: Trust) -> Self {
-        // An empty root store: this connector never speaks TLS, and roots cost memory.
+        // An empty root store, for roots cost memory: this connector speaks no TLS, or with the
+        // roots of one upstream alone.
         let mut options = ConnectorOptions::new(1);
         options.ca_file = Some("/dev/null".to_owned());
         let plain = TransportConnector::new(Some(options));
@@ -48,9 +49,10 @@ impl Transport {
         &self.0.plain
     }
 
-    /// The connector of a peer. `load_tls` has run for every cluster that has TLS peers.
-    pub(super) fn of(&self, tls: bool) -> Option<&TransportConnector> {
-        if tls { self.0.tls.get() } else { Some(&self.0.plain) }
+    /// The connector of a peer. `load_tls` has run for every cluster with TLS peers that the
+    /// system's roots vouch for. One that trusts nobody is good for those who bring their own.
+    pub(super) fn of(&self, by_system: bool) -> Option<&TransportConnector> {
+        if by_system { self.0.tls.get() } else { Some(&self.0.plain) }
     }
 
     /// Loads the roots, unless they are loaded.

@@ -14,6 +14,7 @@ mod batches;
 mod breaker;
 mod browser_edge;
 mod check_table;
+mod client_certs;
 mod continuation;
 mod credentials;
 mod demo;

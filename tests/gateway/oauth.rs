@@ -3,16 +3,27 @@
 mod asked;
 mod believed;
 pub mod consent;
+mod exchanged;
 mod misled;
 mod own;
 mod replicas;
+mod signed;
 
-use std::{collections::HashMap, net::SocketAddr, sync::Arc};
+use std::{collections::HashMap, net::SocketAddr, sync::Arc, time::Duration};
 
+use hangu::{
+    clock::Clock,
+    credential::{CacheLimits, Keeper, KeyringFile},
+};
+use jsonwebtoken::{Algorithm, DecodingKey, Validation, jwk::JwkSet};
 use parking_lot::Mutex;
 use serde_json::{Value, json};
+use tempfile::TempDir;
 
-use crate::process_support::{Answer, Seen, Upstream, tool};
+use crate::{
+    process_support::{Answer, Seen, Upstream, exchange, tool},
+    support::Gateway,
+};
 
 /// An authorization server that gives tokens, and the server that takes them.
 pub struct Pair {
@@ -45,6 +56,14 @@ pub struct Rules {
     /// It takes clients that describe themselves.
     takes_documents: bool,
     pub registered: usize,
+    /// It takes clients by the documents that they publish, and reads them here.
+    documents_at: Option<SocketAddr>,
+    /// Whom each token was given for in exchange for what somebody said of him.
+    given_for: HashMap<String, String>,
+    /// Of an answer to an exchange: its members in the place of the usual ones.
+    exchanged: Option<Value>,
+    /// A scope that is given to nobody.
+    too_much: Option<String>,
     /// As which client it registers the gateway.
     pub client_id: Option<String>,
     /// Where that client's browsers come back to.
@@ -108,6 +127,11 @@ fn authorize(seen: &Seen, base: &str, rules: &Mutex<Rules>) -> Answer {
         "/authorize" => {
             let asked: HashMap<_, _> =
                 url::form_urlencoded::parse(query.as_bytes()).into_owned().collect();
+            if let Some(address) = rules.documents_at
+                && !describes(address, &asked)
+            {
+                return Answer::json(400, &json!({ "error": "invalid_client" }));
+            }
             let is_known = rules.redirects.contains(&asked["redirect_uri"]);
             if asked["client_id"] == "registered" && !is_known {
                 let head = "HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n";
@@ -139,7 +163,8 @@ fn authorize(seen: &Seen, base: &str, rules: &Mutex<Rules>) -> Answer {
                         if rules.no_pkce { json!(["plain"]) } else { json!(["S256"]) },
                     "authorization_response_iss_parameter_supported": rules.names_issuer,
                     "token_endpoint_auth_methods_supported": methods,
-                    "client_id_metadata_document_supported": rules.takes_documents,
+                    "client_id_metadata_document_supported":
+                        rules.takes_documents || rules.documents_at.is_some(),
                 }),
             )
         }
@@ -148,6 +173,10 @@ fn authorize(seen: &Seen, base: &str, rules: &Mutex<Rules>) -> Answer {
                 return Answer::json(*status, body);
             }
             let asked = form(seen);
+            let scope = asked.get("scope").cloned().unwrap_or_default();
+            if rules.too_much.as_ref().is_some_and(|it| scope.contains(&**it)) {
+                return Answer::json(400, &json!({ "error": "invalid_scope" }));
+            }
             if let Err(word) = redeem(&asked, &mut rules) {
                 return Answer::json(400, &json!({ "error": word }));
             }
@@ -158,7 +187,14 @@ fn authorize(seen: &Seen, base: &str, rules: &Mutex<Rules>) -> Answer {
                 rules.scope = None;
             }
             let mut given = json!({ "access_token": token, "token_type": "Bearer" });
-            if asked["grant_type"] != "client_credentials" {
+            if let Some(subject) = asked.get("subject_token") {
+                let employee = unchecked(subject)["sub"].as_str().unwrap().to_owned();
+                rules.given_for.insert(token, employee);
+                given["issued_token_type"] = "urn:ietf:params:oauth:token-type:access_token".into();
+                for (name, value) in rules.exchanged.iter().flat_map(|it| it.as_object().unwrap()) {
+                    given[name] = value.clone();
+                }
+            } else if asked["grant_type"] != "client_credentials" {
                 let refresh = format!("planted-refresh-{}", rules.given);
                 rules.refresh.push(refresh.clone());
                 given["refresh_token"] = refresh.into();
@@ -171,6 +207,18 @@ fn authorize(seen: &Seen, base: &str, rules: &Mutex<Rules>) -> Answer {
         }
         _ => Answer::json(404, &json!({})),
     }
+}
+
+/// Whether the document that a client is named by is its own, and knows where it is sent back.
+fn describes(address: SocketAddr, asked: &HashMap<String, String>) -> bool {
+    let id = &asked["client_id"];
+    let path = &url::Url::parse(id).unwrap()[url::Position::BeforePath..];
+    let document = exchange(address, "GET", path, &[], b"").unwrap();
+    let document = document.json();
+    let back = json!(asked["redirect_uri"]);
+    document["client_id"] == json!(id)
+        && document["redirect_uris"].as_array().unwrap().contains(&back)
+        && document["token_endpoint_auth_method"] == "none"
 }
 
 /// Codes and refresh tokens are good once.
@@ -198,6 +246,37 @@ fn redeem(asked: &HashMap<String, String>, rules: &mut Rules) -> Result<(), &'st
         }
         _ => Ok(()),
     }
+}
+
+/// What a token says, whoever signed it.
+fn unchecked(token: &str) -> Value {
+    jsonwebtoken::dangerous::insecure_decode::<Value>(token).unwrap().claims
+}
+
+/// What the gateway says in a token that it signed with a key that it publishes.
+fn said(gateway: &Gateway, token: &str, audience: &str) -> Value {
+    let path = "/.well-known/jwks.json";
+    let published = exchange(gateway.address(), "GET", path, &[], b"").unwrap();
+    let keys: JwkSet = serde_json::from_value(published.json()).unwrap();
+    let id = jsonwebtoken::decode_header(token).unwrap().kid.unwrap();
+    let key = DecodingKey::from_jwk(keys.find(&id).unwrap()).unwrap();
+    let mut validation = Validation::new(Algorithm::ES256);
+    validation.set_audience(&[audience]);
+    jsonwebtoken::decode::<Value>(token, &key, &validation).unwrap().claims
+}
+
+/// A folder with a `keyring.json` in it.
+fn folder_with_keys() -> Arc<TempDir> {
+    let folder = Arc::new(tempfile::tempdir().unwrap());
+    let file = KeyringFile::new(folder.path().join("keyring.json"));
+    let cache = CacheLimits { age: Duration::from_secs(1), uses: 1 };
+    Keeper::new(file, None, cache, Clock::system()).create().unwrap();
+    folder
+}
+
+/// The token that a request carries.
+fn bearer(seen: &Seen) -> &str {
+    seen.header("authorization").unwrap().strip_prefix("Bearer ").unwrap()
 }
 
 fn s256(verifier: &str) -> String {

@@ -29,7 +29,7 @@ use crate::{
         Credential, Given, Owner, Vault, VaultFault, Whose,
         oauth::{
             Asked, Asking, Challenge, Grant, INVITED_MS, OwnSettings, Refused, Token, TokenAnswer,
-            TokenFault, TokenSource, union,
+            TokenFault, TokenSource, TokensOf, union,
         },
         store::{Held, StoreFault},
     },
@@ -73,6 +73,8 @@ pub(super) struct Consent {
     pub name: String,
     pub server_key: Arc<str>,
     pub server: Url,
+    /// How the server itself is asked.
+    pub fetch: Fetch,
     pub named: Named,
     pub settings: Said,
 }
@@ -436,7 +438,7 @@ impl TokenSource for Source {
         Box::pin(async move { consent.token(asked).await })
     }
 
-    fn is_employees(&self) -> bool {
-        true
+    fn of(&self) -> TokensOf {
+        TokensOf::Granted
     }
 }

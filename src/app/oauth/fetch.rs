@@ -9,13 +9,13 @@ use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Method, Request, StatusCode, header};
 use tokio::time::timeout;
 use tower::Service;
-use url::Url;
+use url::{Origin, Url};
 
 use crate::{
     body::{self, Body},
     credential::oauth::TokenFault,
     upstream::{
-        Cluster, ClusterConfig, Destination, Egress, Endpoint, Guard, Outgoing, Transport,
+        Cluster, ClusterConfig, Destination, Egress, Endpoint, Guard, Outgoing, PeerTls, Transport,
         Upstreams,
     },
 };
@@ -38,6 +38,8 @@ pub(super) enum Named {
 pub(super) struct Fetch {
     pub transport: Transport,
     pub egress: Arc<Egress>,
+    /// One origin that is shown a certificate, or trusted by its own roots: the upstream's.
+    pub own: Option<(Origin, PeerTls)>,
 }
 
 /// An answer, whatever its status.
@@ -48,6 +50,11 @@ pub(super) struct Fetched {
 }
 
 impl Fetch {
+    /// The same on behalf of one upstream.
+    pub fn towards(&self, server: &Url, tls: Option<&PeerTls>) -> Self {
+        Self { own: tls.map(|tls| (server.origin(), tls.clone())), ..self.clone() }
+    }
+
     pub async fn get(&self, url: &Url, named: Named) -> Result<Fetched, TokenFault> {
         let mut headers = HeaderMap::new();
         headers.insert(header::ACCEPT, HeaderValue::from_static("application/json"));
@@ -80,9 +87,11 @@ impl Fetch {
             Named::Elsewhere => Guard::public(&self.egress),
         };
         guard.admits(&endpoint).map_err(|denied| away(denied.to_string()))?;
+        let own = self.own.as_ref().filter(|(origin, _)| *origin == url.origin());
         let config = ClusterConfig {
             redirects: false,
             on_demand: true,
+            tls: own.map(|(_, tls)| tls.clone()),
             ..ClusterConfig::new(host.as_str(), vec![endpoint], guard)
         };
         let cluster = Cluster::new(config, &self.transport);

@@ -5,12 +5,14 @@
 
 mod admin;
 mod approvals;
+mod auth;
 mod callers;
 mod credentials;
 mod egress;
 mod failing;
 mod issuers;
 mod keyring;
+mod peer_tls;
 mod pins;
 mod servers;
 mod upstreams;
@@ -26,12 +28,17 @@ use crate::{
 
 pub use admin::{AdminRole, RawAdmin, RawToken};
 pub use approvals::{RawApprovals, RawWebhook};
+pub use auth::{
+    RawAuth, RawAuthKind, RawClient, RawClientCredentials, RawConsent, RawSignedJwt, RawSigningKey,
+    RawTokenExchange, RawTokensAt,
+};
 pub use callers::{RawCaller, RawEmployee, RawIdentity, RawKey, RawKeySource};
-pub use credentials::{RawAuth, RawAuthKind, RawCredentials, RawSigningKey};
+pub use credentials::RawCredentials;
 pub use egress::RawEgress;
 pub use failing::{RawBreaker, RawRetries};
 pub use issuers::{ALGORITHMS, Algorithm, RawIssuer, RawScopes};
 pub use keyring::RawKeyring;
+pub use peer_tls::RawPeerTls;
 pub use pins::RawPins;
 pub use servers::RawServers;
 pub use upstreams::{RawHeader, RawHeaderValue, RawProcess, RawUpstream};

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{RawAuth, RawBreaker, RawRetries, SecretRef};
+use super::{RawAuth, RawBreaker, RawPeerTls, RawRetries, SecretRef};
 use crate::{
     fault::{FaultCode, Faults, Span},
     mcp::Version,
@@ -21,6 +21,7 @@ pub struct RawUpstream {
     /// `Some(None)`: `auto`.
     pub protocol: Option<Spanned<Option<Version>>>,
     pub auth: Option<RawAuth>,
+    pub tls: Option<RawPeerTls>,
     pub headers: Vec<RawHeader>,
     pub forward_headers: Vec<Spanned<String>>,
     pub inject_user: Option<Spanned<bool>>,
@@ -112,6 +113,7 @@ impl RawUpstream {
             dialect: spanned(&mut map, "dialect", &DIALECTS, faults),
             protocol: spanned(&mut map, "protocol", &PROTOCOLS, faults),
             auth: map.optional("auth", faults),
+            tls: map.optional("tls", faults),
             headers,
             forward_headers: map.optional("forward_headers", faults).unwrap_or_default(),
             inject_user: map.optional("inject_user", faults),

@@ -4,7 +4,7 @@ use super::*;
 use crate::fault::{Format, Report};
 
 /// The faults of a text, each with its suggestion.
-fn faults(text: &str) -> Vec<String> {
+pub(super) fn faults(text: &str) -> Vec<String> {
     let found = read(text).faults;
     let told = told(&found);
     let advice = found.iter().map(|fault| match &fault.suggestion {
@@ -31,7 +31,7 @@ fn check_caller(cases: &[(&str, &str)]) {
 }
 
 /// Each of these, in the place of the upstream's settings.
-fn check_upstream(cases: &[(&str, &str)]) {
+pub(super) fn check_upstream(cases: &[(&str, &str)]) {
     for (body, expected) in cases {
         let text = LEAST.replace("{ url: \"http://127.0.0.1:7001/mcp\" }", body);
         assert_eq!(faults(&text), [*expected], "{body}");
@@ -456,7 +456,7 @@ fn no_rendering_of_any_fault_shows_a_secret() {
     shows_nothing(&format!("{LEAST}store: {{ env: TOKEN }}\n"));
 }
 
-fn shows_nothing(text: &str) {
+pub(super) fn shows_nothing(text: &str) {
     let report = Report { faults: read(text).faults, files: 1 };
     assert!(report.errors() > 0, "{text}");
     for format in [Format::Human { colour: false }, Format::Plain, Format::Json] {

@@ -1,8 +1,11 @@
 //! What a configuration means: defaults, every key, secrets.
 
 mod approvals;
+mod auth;
+mod auth_faults;
 mod egress;
 mod faults;
+mod peer_tls;
 
 use secrecy::ExposeSecret;
 use sha2::{Digest, Sha256};

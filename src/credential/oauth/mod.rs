@@ -4,9 +4,9 @@
 //!
 //! `challenge.rs` reads what a server wants, `metadata.rs` documents about servers (RFC 9728, RFC
 //! 8414), `request.rs` writes requests for tokens and reads their answers (RFC 6749), `client.rs`
-//! says how the gateway proves to be the client it names, `signer.rs` signs (with `identity.rs`'s keys), `grant.rs` is what an
-//! employee has granted, and its sealed form, `settings.rs` what he says about a server that he brings, `kept.rs` what the
-//! gateway keeps of itself as a client, `scopes.rs` how many scopes are believed.
+//! says how the gateway proves to be the client it names, `signer.rs` signs (with `identity.rs`'s keys), `statement.rs` is what
+//! it says of whoever calls, `grant.rs` what an employee has granted, and its sealed form, `settings.rs` what he says about a
+//! server that he brings, `kept.rs` what the gateway keeps of itself as a client, `scopes.rs` how many scopes are believed.
 
 mod challenge;
 mod client;
@@ -19,6 +19,7 @@ mod scopes;
 mod settings;
 mod signer;
 mod source;
+mod statement;
 
 #[cfg(test)]
 mod tests;
@@ -30,9 +31,10 @@ pub use self::{
     identity::Identity,
     kept::{FirstIssuer, Registered},
     metadata::{AuthorizationServer, MetadataFault, ProtectedResource, secure, well_known},
-    request::{AnswerFault, TokenAnswer, TokenRequest},
+    request::{AnswerFault, TokenAnswer, TokenRequest, TokenType},
     scopes::{bounded, scopes_of, union},
     settings::OwnSettings,
     signer::{Signer, SignerFault},
-    source::{Asked, Asking, INVITED_MS, Refused, Token, TokenFault, TokenSource},
+    source::{Asked, Asking, INVITED_MS, Refused, Token, TokenFault, TokenSource, TokensOf},
+    statement::{NamedAs, Party, Statement},
 };

@@ -48,6 +48,15 @@ pub struct TokenAnswer {
     /// For how long the token is good, in seconds, if that was said.
     pub expires_in: Option<u64>,
     pub scope: Option<String>,
+    /// What it says the token is, where it was exchanged for another.
+    pub issued_type: Option<String>,
+}
+
+/// What a token is (RFC 8693, 3).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TokenType {
+    AccessToken,
+    Jwt,
 }
 
 /// Why it gives none.
@@ -60,6 +69,8 @@ pub enum AnswerFault {
     Form,
     #[error("it gave a token of another kind than `Bearer`")]
     Kind,
+    #[error("it does not say that it gave a token of the type that was asked for")]
+    Type,
 }
 
 #[derive(Deserialize)]
@@ -69,6 +80,7 @@ struct Given {
     expires_in: Option<serde_json::Number>,
     refresh_token: Option<String>,
     scope: Option<String>,
+    issued_token_type: Option<String>,
 }
 
 #[derive(Deserialize)]
@@ -140,7 +152,36 @@ impl TokenAnswer {
             return Err(AnswerFault::Form);
         }
         let expires_in = given.expires_in.and_then(|seconds| seconds.as_u64());
-        Ok(Self { access, refresh, expires_in, scope })
+        Ok(Self { access, refresh, expires_in, scope, issued_type: given.issued_token_type })
+    }
+
+    /// One that was exchanged has to be what was asked for, or at least usable (RFC 8693, 2.2.1).
+    pub fn exchanged(self, requested: Option<TokenType>) -> Result<Self, AnswerFault> {
+        let fits = |kind: TokenType| self.issued_type.as_deref() == Some(kind.urn());
+        let fits = match requested {
+            Some(kind) => fits(kind),
+            None => fits(TokenType::AccessToken) || fits(TokenType::Jwt),
+        };
+        if fits { Ok(self) } else { Err(AnswerFault::Type) }
+    }
+}
+
+// === impl TokenType ===
+
+impl TokenType {
+    /// The word for it in a configuration.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            TokenType::AccessToken => "access_token",
+            TokenType::Jwt => "jwt",
+        }
+    }
+
+    pub fn urn(self) -> &'static str {
+        match self {
+            TokenType::AccessToken => "urn:ietf:params:oauth:token-type:access_token",
+            TokenType::Jwt => "urn:ietf:params:oauth:token-type:jwt",
+        }
     }
 }
 

@@ -18,8 +18,19 @@ pub trait TokenSource: Send + Sync {
     /// A token that is good, as far as is known.
     fn token(&self, asked: Asked) -> Asking;
 
-    /// Whether each employee has his own.
-    fn is_employees(&self) -> bool;
+    /// Whose they are.
+    fn of(&self) -> TokensOf;
+}
+
+/// Whose tokens somebody brings.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TokensOf {
+    /// The gateway's, the same for all.
+    Gateway,
+    /// Each employee's, who has granted his. They are kept, sealed.
+    Granted,
+    /// Each employee's, got for him when he calls. They are not kept.
+    Named,
 }
 
 /// What a request needs.
@@ -40,6 +51,8 @@ pub struct Refused {
     /// Which one it was; `None`: there was none.
     pub serial: Option<u64>,
     pub challenge: Challenge,
+    /// Nor had it taken the one before.
+    pub again: bool,
 }
 
 /// A token for one request.

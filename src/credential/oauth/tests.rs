@@ -1,12 +1,19 @@
 //! What is believed of servers and authorization servers, and what they are sent.
 
+use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
 use http::{HeaderMap, HeaderValue, header};
 use secrecy::{ExposeSecret, SecretBox};
 use serde_json::{Value, json};
 use url::Url;
 
 use super::*;
-use crate::model::keys::{KeySecret, KeySecrets};
+use crate::{
+    credential::{Owner, Whose},
+    model::{
+        caller::{EmployeeId, TenantId},
+        keys::{KeySecret, KeySecrets},
+    },
+};
 
 fn url(text: &str) -> Url {
     Url::parse(text).unwrap()
@@ -265,6 +272,73 @@ fn an_answer_is_a_bearer_token_or_a_word() {
 fn scopes_are_a_set_in_their_order() {
     assert_eq!(union("a b", "b  c a"), "a b c");
     assert_eq!(union("", ""), "");
+}
+
+fn employees() -> Whose {
+    Whose {
+        tenant: TenantId::new("acme"),
+        owner: Owner::Employee(EmployeeId::parse("E1").unwrap()),
+        server_key: "mcp_a_00000000".into(),
+    }
+}
+
+#[test]
+fn a_statement_says_whose_rights_it_stands_for_and_who_uses_them() {
+    let signer = Signer::derived(&SecretBox::new(Box::new([7; 32]))).unwrap();
+    let employee = employees();
+    let gateway = Whose { owner: Owner::Gateway, ..employees() };
+    for (named, whose, sub, act) in [
+        (NamedAs::Actor, Some(&employee), "gw", Some(json!({ "sub": "E1", "tenant": "acme" }))),
+        (NamedAs::Subject, Some(&employee), "E1", Some(json!({ "sub": "gw" }))),
+        (NamedAs::Actor, None, "gw", None),
+        (NamedAs::Subject, None, "gw", None),
+        (NamedAs::Subject, Some(&gateway), "gw", None),
+    ] {
+        let (subject, actor) = named.parties("gw", whose);
+        let statement = Statement {
+            issuer: "https://gw.example",
+            audience: "crm",
+            subject,
+            actor,
+            scope: None,
+            life: 60,
+        };
+        let token = statement.sign(&signer, 5_000).unwrap();
+        let claims = token.expose_secret().split('.').nth(1).unwrap();
+        let claims = URL_SAFE_NO_PAD.decode(claims).unwrap();
+        let claims: Value = serde_json::from_slice(&claims).unwrap();
+        assert_eq!((&claims["sub"], claims.get("act")), (&json!(sub), act.as_ref()), "{named:?}");
+        assert_eq!(claims.get("tenant"), (sub == "E1").then(|| json!("acme")).as_ref());
+        assert_eq!((&claims["iss"], &claims["aud"]), (&json!("https://gw.example"), &json!("crm")));
+        assert_eq!((&claims["iat"], &claims["exp"]), (&json!(5), &json!(65)));
+        assert_eq!(claims.get("scope"), None);
+    }
+}
+
+#[test]
+fn what_was_exchanged_has_to_be_usable_and_what_was_asked_for() {
+    let given = |kind: Option<&str>| {
+        let mut answer = json!({ "access_token": "t", "token_type": "bearer" });
+        if let Some(kind) = kind {
+            answer["issued_token_type"] = format!("urn:ietf:params:oauth:token-type:{kind}").into();
+        }
+        TokenAnswer::read(true, answer.to_string().as_bytes()).unwrap()
+    };
+    let (access, jwt) = (Some(TokenType::AccessToken), Some(TokenType::Jwt));
+    for (kind, requested, fits) in [
+        (Some("access_token"), None, true),
+        (Some("jwt"), None, true),
+        (Some("access_token"), access, true),
+        (Some("jwt"), jwt, true),
+        (Some("jwt"), access, false),
+        (Some("access_token"), jwt, false),
+        (Some("id_token"), None, false),
+        (Some("refresh_token"), None, false),
+        (None, None, false),
+        (None, access, false),
+    ] {
+        assert_eq!(given(kind).exchanged(requested).is_ok(), fits, "{kind:?} {requested:?}");
+    }
 }
 
 #[test]

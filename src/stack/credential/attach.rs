@@ -61,7 +61,7 @@ pub(super) async fn gather(
         }
     }
     if let UpstreamAuth::Tokens(source) = &upstream.auth {
-        let caller = hop.caller.as_ref().filter(|_| source.is_employees());
+        let caller = hop.caller.as_ref().filter(|_| upstream.auth.is_employees());
         let whose = match caller {
             Some(caller) => {
                 let whose = upstream.credential_of(caller);

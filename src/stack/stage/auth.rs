@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use crate::credential::oauth::TokenSource;
+use crate::credential::oauth::{TokenSource, TokensOf};
 
 /// How requests to an upstream are authenticated, beside its configured headers.
 #[derive(Clone)]
@@ -19,7 +19,7 @@ pub enum UpstreamAuth {
 impl UpstreamAuth {
     /// Whether each employee has a token that he has granted.
     pub fn is_granted(&self) -> bool {
-        matches!(self, UpstreamAuth::Tokens(source) if source.is_employees())
+        matches!(self, UpstreamAuth::Tokens(source) if source.of() == TokensOf::Granted)
     }
 
     /// Whether each employee has a credential of his own.
@@ -27,7 +27,17 @@ impl UpstreamAuth {
         match self {
             UpstreamAuth::None => false,
             UpstreamAuth::Employee => true,
-            UpstreamAuth::Tokens(source) => source.is_employees(),
+            UpstreamAuth::Tokens(source) => source.of() != TokensOf::Gateway,
+        }
+    }
+
+    /// Whether what an employee's requests carry is kept: a session is then bound to that very
+    /// credential.
+    pub fn is_kept(&self) -> bool {
+        match self {
+            UpstreamAuth::None => false,
+            UpstreamAuth::Employee => true,
+            UpstreamAuth::Tokens(source) => source.of() == TokensOf::Granted,
         }
     }
 }

@@ -4,6 +4,7 @@
 
 mod answers;
 mod guarded;
+mod mutual;
 mod names;
 mod on_demand;
 mod peers;

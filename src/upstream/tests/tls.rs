@@ -15,32 +15,47 @@ use hyper::{
     service::service_fn,
 };
 use hyper_util::rt::{TokioExecutor, TokioIo};
+use rustls::server::danger::ClientCertVerifier;
 use rustls_pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
 use tempfile::NamedTempFile;
-use tokio::net::TcpListener;
+use tokio::{io::AsyncWriteExt, net::TcpListener};
 use tokio_rustls::TlsAcceptor;
+use x509_parser::prelude::{FromDer, X509Certificate};
 
 use super::*;
 use crate::body::BoxError;
 
 /// An HTTPS server whose certificate is for `localhost`, and the file to trust it by.
-struct Https {
-    address: SocketAddr,
-    roots: NamedTempFile,
-    connections: Arc<AtomicUsize>,
+pub(super) struct Https {
+    pub address: SocketAddr,
+    pub roots: NamedTempFile,
+    pub connections: Arc<AtomicUsize>,
 }
 
 impl Https {
     async fn start(alpn: &[&str]) -> Self {
+        Self::asking(alpn, rustls::ALL_VERSIONS, None).await
+    }
+
+    /// One that asks clients for a certificate, where it is told who vouches for those.
+    pub async fn asking(
+        alpn: &[&str],
+        versions: &[&'static rustls::SupportedProtocolVersion],
+        clients: Option<Arc<dyn ClientCertVerifier>>,
+    ) -> Self {
         let own = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
         let roots = NamedTempFile::new().unwrap();
         std::fs::write(roots.path(), own.cert.pem()).unwrap();
         let key = PrivatePkcs8KeyDer::from(own.signing_key.serialize_der());
         let provider = Arc::new(rustls::crypto::ring::default_provider());
-        let mut config = rustls::ServerConfig::builder_with_provider(provider)
-            .with_safe_default_protocol_versions()
-            .unwrap()
-            .with_no_client_auth()
+        let config = rustls::ServerConfig::builder_with_provider(provider)
+            .with_protocol_versions(versions)
+            .unwrap();
+        let config = match clients {
+            Some(clients) => config.with_client_cert_verifier(clients),
+            None => config.with_no_client_auth(),
+        };
+        let mut config = config
             .with_single_cert(vec![own.cert.der().clone()], PrivateKeyDer::from(key))
             .unwrap();
         config.alpn_protocols = alpn.iter().map(|name| name.as_bytes().to_vec()).collect();
@@ -54,9 +69,22 @@ impl Https {
                 count.fetch_add(1, SeqCst);
                 let acceptor = acceptor.clone();
                 tokio::spawn(async move {
-                    let Ok(stream) = acceptor.accept(stream).await else { return };
-                    let h2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
-                    let (io, echo) = (TokioIo::new(stream), service_fn(echo));
+                    let stream = match acceptor.accept(stream).into_fallible().await {
+                        Ok(stream) => stream,
+                        Err((_, mut tcp)) => {
+                            // What was sent meanwhile is read: else the client is told of a reset,
+                            // and perhaps not of what was wrong.
+                            let _ = tcp.shutdown().await;
+                            let _ = tokio::io::copy(&mut tcp, &mut tokio::io::sink()).await;
+                            return;
+                        }
+                    };
+                    let session = stream.get_ref().1;
+                    let h2 = session.alpn_protocol() == Some(b"h2");
+                    let who = session.peer_certificates().map(|chain| chain[0].to_vec());
+                    let who = who.map(|one| name_of(&one)).unwrap_or_default();
+                    let echo = service_fn(move |request| echo(who.clone(), request));
+                    let io = TokioIo::new(stream);
                     if h2 {
                         let builder = http2::Builder::new(TokioExecutor::new());
                         let _ = builder.serve_connection(io, echo).await;
@@ -69,7 +97,7 @@ impl Https {
         Self { address, roots, connections }
     }
 
-    fn url(&self, host: &str) -> String {
+    pub fn url(&self, host: &str) -> String {
         format!("https://{host}:{}/mcp", self.address.port())
     }
 
@@ -83,8 +111,15 @@ impl Https {
     }
 }
 
-/// Tells version and authority before the body.
-async fn echo(request: Request<Incoming>) -> Result<Response<Body>, BoxError> {
+/// What a certificate's holder is called.
+fn name_of(certificate: &[u8]) -> String {
+    let (_, parsed) = X509Certificate::from_der(certificate).unwrap();
+    let name = parsed.subject().iter_common_name().next().unwrap();
+    format!("{} ", name.as_str().unwrap())
+}
+
+/// Tells whoever showed a certificate, version and authority before the body.
+async fn echo(who: String, request: Request<Incoming>) -> Result<Response<Body>, BoxError> {
     match request.uri().path() {
         "/refused" => return Err(h2::Error::from(h2::Reason::REFUSED_STREAM).into()),
         "/cancelled" => return Err(h2::Error::from(h2::Reason::CANCEL).into()),
@@ -92,7 +127,7 @@ async fn echo(request: Request<Incoming>) -> Result<Response<Body>, BoxError> {
     }
     let host = request.headers().get("host").map(|host| host.to_str().unwrap().to_owned());
     let authority = request.uri().authority().map(ToString::to_string);
-    let said = format!("{:?} {} ", request.version(), authority.or(host).unwrap());
+    let said = format!("{who}{:?} {} ", request.version(), authority.or(host).unwrap());
     let body = request.into_body().collect().await?.to_bytes();
     tokio::time::sleep(Duration::from_millis(5)).await;
     Ok(Response::new(Body::from_parts([Bytes::from(said), body])))

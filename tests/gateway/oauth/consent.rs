@@ -17,7 +17,12 @@ pub use crate::support::gateway::ALL_OF_UP as POLICY;
 pub const PUBLIC: &str = "http://127.0.0.1:4711";
 
 fn gateway(pair: &Pair, more: &str) -> Gateway {
-    Gateway::start(&yaml(pair, more, "store: memory"), &[POLICY])
+    gateway_at(PUBLIC, pair, more)
+}
+
+fn gateway_at(public: &str, pair: &Pair, more: &str) -> Gateway {
+    let yaml = yaml(pair, more, "store: memory").replace(PUBLIC, public);
+    Gateway::start(&yaml, &[POLICY])
 }
 
 /// The configuration, with further keys of how the server is opened, and of the file.
@@ -70,7 +75,9 @@ impl Browser {
         url: &str,
         from: &[(&str, &str)],
     ) -> Response {
-        let path = url.strip_prefix(PUBLIC).unwrap_or(url);
+        // Wherever the gateway says it is.
+        let path =
+            url.split_once("://").map_or(url, |(_, rest)| rest.split_at(rest.find('/').unwrap()).1);
         let cookies = self.cookies.join("; ");
         let mut headers = vec![("Cookie", &*cookies)];
         headers.extend(from);
@@ -331,4 +338,50 @@ fn an_invitation_is_sealed_under_the_key_that_is_primary() {
     keys("rotate");
     keys("promote");
     until("another key is used", || key_of_invitation() != first);
+}
+
+#[test]
+fn the_gateway_is_known_by_the_document_that_it_publishes_where_that_is_taken() {
+    const SECURE: &str = "https://gw.example";
+    let pair = Pair::start();
+    let gateway = gateway_at(SECURE, &pair, "");
+    pair.rules.lock().documents_at = Some(gateway.address());
+    let id = format!("{SECURE}/v1/oauth/client.json");
+    let mut browser = Browser::default();
+    let published = browser.get(&gateway, &id);
+    assert_eq!(published.status, 200, "{published:?}");
+    assert_eq!(published.header("content-type"), Some("application/json"));
+    let document = published.json();
+    assert_eq!((&document["client_id"], &document["client_uri"]), (&json!(id), &json!(SECURE)));
+    assert_eq!(document["redirect_uris"], json!([format!("{SECURE}/v1/oauth/callback")]));
+    assert_eq!(document["grant_types"], json!(["authorization_code", "refresh_token"]));
+    let url = connect_url(&call(&gateway, "E1"));
+    let location = browser.leave(&gateway, &url);
+    assert_eq!(query(&location)["client_id"], id);
+    let back = browser.consent(&pair, &location);
+    assert!(back.starts_with(SECURE), "{back}");
+    assert_eq!(browser.get(&gateway, &back).status, 200);
+    assert!(!call(&gateway, "E1").is_error());
+    // It proves nothing but that it is where the document is.
+    let asked = form(&pair.requests_for_tokens()[0]);
+    assert_eq!((asked.get("client_id"), asked.get("client_secret")), (Some(&id), None));
+    assert_eq!(pair.requests_for_tokens()[0].header("authorization"), None);
+    // Nor when a grant is renewed.
+    pair.revoke();
+    assert!(!call(&gateway, "E1").is_error());
+    assert_eq!(form(&pair.requests_for_tokens()[1])["client_id"], id);
+    assert_eq!(pair.rules.lock().registered, 0, "who has a document does not register");
+}
+
+#[test]
+fn without_https_or_where_it_is_not_taken_the_document_is_no_client() {
+    for (public, taken) in [("https://gw.example", false), (PUBLIC, true)] {
+        let pair = Pair::start();
+        let gateway = gateway_at(public, &pair, "");
+        pair.rules.lock().documents_at = taken.then(|| gateway.address());
+        let url = connect_url(&call(&gateway, "E1"));
+        let location = Browser::default().leave(&gateway, &url);
+        assert_eq!(query(&location)["client_id"], "registered", "{public}");
+        assert_eq!(pair.rules.lock().registered, 1);
+    }
 }

@@ -63,8 +63,10 @@ impl Pages {
             scope: invitation.scope.clone(),
             error: None,
         };
-        let found = discover(&self.shared.fetch, &server, named, Some(&challenge)).await?;
         let Invitation { tenant, owner, server_key, .. } = invitation;
+        let known = self.consents.get(&**server_key).filter(|_| invitation.written);
+        let fetch = known.map_or_else(|| self.shared.fetch.clone(), |known| known.fetch.clone());
+        let found = discover(&fetch, &server, named, Some(&challenge)).await?;
         let terms = self.terms(tenant, owner.as_deref(), server_key, &server).await?;
         let endpoint = found.server.authorization_endpoint().map_err(distrusted)?;
         let mut url = Url::parse(endpoint).map_err(|_| fault("no address"))?;
