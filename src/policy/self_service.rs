@@ -276,13 +276,6 @@ impl SelfService {
         Ok(())
     }
 
-    /// Whether an employee with these roles may register anything at all.
-    pub(super) fn may_register_something(&self, roles: &Roles) -> bool {
-        let held = self.book().with_included(roles);
-        let mut asked = self.rules().filter_map(|rule| rule.roles.as_ref());
-        asked.all(|asked| asked.iter().any(|role| held.contains(role.value.as_str())))
-    }
-
     /// The hosts that may be registered: where two scopes name some, those that both name.
     pub(super) fn hosts(&self) -> Vec<HostGlob> {
         let mut lists = self.rules().filter_map(|rule| rule.hosts.as_ref());

@@ -120,7 +120,7 @@ impl Said {
 
     fn hosts_for(&self, roles: &Roles) -> &[HostGlob] {
         match &self.service {
-            Some(service) if service.may_register_something(roles) => &self.hosts,
+            Some(service) if service.may_register_any(roles).is_ok() => &self.hosts,
             _ => &[],
         }
     }

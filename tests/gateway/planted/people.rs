@@ -72,13 +72,19 @@ pub fn consent(house: &mut House) {
     pair.rules.lock().expires_in = Some(1);
     let client = house.client("/mcp/granted", Dialect::Modern, "E1");
     until("the server is listed", || !client.list().is_empty());
-    let refused = client.call("look", json!({}));
-    assert_eq!(refused.word(), "server_not_configured", "{refused:?}");
-    let url = refused.fault()["connectUrl"].as_str().unwrap().to_owned();
+    let invited = || {
+        let refused = client.call("look", json!({}));
+        assert_eq!(refused.word(), "server_not_configured", "{refused:?}");
+        let url = refused.fault()["connectUrl"].as_str().unwrap().to_owned();
+        (refused, url)
+    };
+    let (refused, url) = invited();
+    // Each is good once.
+    let others = [(); 4].map(|()| invited().1);
     let invitation = query(&url)["t"].clone();
     let mut browser = Browser::default();
     let page = browser.get(house.gateway.address, &url);
-    let away = browser.get(house.gateway.address, &format!("{url}&go=1"));
+    let away = browser.go(house.gateway.address, &url);
     let location = away.header("location").unwrap().to_owned();
     let state = query(&location)["state"].clone();
     let cookie = browser.cookies.last().unwrap().split_once('=').unwrap().1.to_owned();
@@ -96,7 +102,7 @@ pub fn consent(house: &mut House) {
         &|back| format!("{back}&error={word}"),
         &|back| back.replace("state=", "state=A"),
     ];
-    for change in changes {
+    for (change, url) in changes.into_iter().zip(others) {
         let mut browser = Browser::default();
         let location = browser.leave(house.gateway.address, &url);
         let back = change(browser.consent(pair, &location));
