@@ -108,7 +108,8 @@ fn a_grant_is_recorded_and_what_is_none_too() {
         let is = |record: &Value| record["event"] == "server_change";
         gateway.audit().into_iter().filter(is).collect::<Vec<_>>()
     };
-    let cases: [(&str, fn(String) -> String, Value); 3] = [
+    type Case = (&'static str, fn(String) -> String, Value);
+    let cases: [Case; 3] = [
         ("granted", |back| back, json!(["ok", null, null])),
         (
             "refused",
