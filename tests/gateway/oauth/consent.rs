@@ -76,8 +76,11 @@ impl Browser {
         from: &[(&str, &str)],
     ) -> Response {
         // Wherever the gateway says it is.
-        let path =
-            url.split_once("://").map_or(url, |(_, rest)| rest.split_at(rest.find('/').unwrap()).1);
+        let path = match url::Url::parse(url) {
+            Ok(whole) => whole[url::Position::BeforePath..].to_owned(),
+            Err(_) => url.to_owned(),
+        };
+        let path = &*path;
         let cookies = self.cookies.join("; ");
         let mut headers = vec![("Cookie", &*cookies)];
         headers.extend(from);
@@ -106,7 +109,8 @@ impl Browser {
     pub fn go(&mut self, gateway: impl Into<SocketAddr>, url: &str) -> Response {
         let gateway = gateway.into();
         let action = self.open(gateway, url);
-        self.ask(gateway, "POST", &action, &[("Origin", PUBLIC)])
+        let origin = url::Url::parse(url).unwrap().origin().ascii_serialization();
+        self.ask(gateway, "POST", &action, &[("Origin", &origin)])
     }
 
     /// From the invitation to the authorization server: what it is asked.
@@ -345,7 +349,10 @@ fn the_gateway_is_known_by_the_document_that_it_publishes_where_that_is_taken() 
     const SECURE: &str = "https://gw.example";
     let pair = Pair::start();
     let gateway = gateway_at(SECURE, &pair, "");
-    pair.rules.lock().documents_at = Some(gateway.address());
+    {
+        let mut rules = pair.rules.lock();
+        (rules.documents_at, rules.names_issuer) = (Some(gateway.address()), true);
+    }
     let id = format!("{SECURE}/v1/oauth/client.json");
     let mut browser = Browser::default();
     let published = browser.get(&gateway, &id);
@@ -378,7 +385,11 @@ fn without_https_or_where_it_is_not_taken_the_document_is_no_client() {
     for (public, taken) in [("https://gw.example", false), (PUBLIC, true)] {
         let pair = Pair::start();
         let gateway = gateway_at(public, &pair, "");
-        pair.rules.lock().documents_at = taken.then(|| gateway.address());
+        {
+            let mut rules = pair.rules.lock();
+            rules.documents_at = taken.then(|| gateway.address());
+            rules.names_issuer = true;
+        }
         let url = connect_url(&call(&gateway, "E1"));
         let location = Browser::default().leave(&gateway, &url);
         assert_eq!(query(&location)["client_id"], "registered", "{public}");

@@ -67,6 +67,33 @@ fn what_the_gateway_says_of_an_employee_is_exchanged_for_a_token_of_his() {
 }
 
 #[test]
+fn secrets_and_assertions_go_to_the_first_authorization_server_alone() {
+    for proof in [SECRET, ", key: gateway"] {
+        let (pair, other) = (open(), open());
+        for one in [&pair, &other] {
+            let methods = json!(["client_secret_basic", "private_key_jwt"]);
+            one.rules.lock().methods = Some(methods);
+        }
+        let gateway = gateway(&pair, proof, "");
+        assert!(!call(&gateway, "E1").is_error());
+        {
+            // Asked for another token, the gateway asks who gives it.
+            let mut rules = pair.rules.lock();
+            (rules.named, rules.scope) = (Some(base(&other.auth)), Some("more".to_owned()));
+        }
+        let reply = call(&gateway, "E1");
+        assert_eq!(refusal(&reply)["code"], "external_service_error", "{}", reply.text());
+        // Nor what is said of another employee.
+        assert!(call(&gateway, "E2").is_error());
+        assert!(other.requests_for_tokens().is_empty(), "{proof}");
+        // Back at the first one, all is well again.
+        pair.rules.lock().named = None;
+        let reply = call(&gateway, "E1");
+        assert!(!reply.is_error(), "{}", reply.text());
+    }
+}
+
+#[test]
 fn what_is_asked_for_and_as_whom_is_said_in_the_file() {
     let pair = open();
     pair.rules.lock().exchanged = Some(json!({ "issued_token_type": JWT }));

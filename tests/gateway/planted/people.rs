@@ -279,6 +279,8 @@ fn owned_client(house: &mut House) {
     let failed = Browser::default().connect(house.gateway.address, &pair, &url);
     house.said("a grant that is refused", &failed, Told::Nothing);
     pair.rules.lock().refuses = None;
+    let another = house.ask("E1", "POST", &format!("/v1/oauth/connect/{key}"), "", Told::Nothing);
+    let url = self::told(&another)["connectUrl"].as_str().unwrap().to_owned();
     let done = Browser::default().connect(house.gateway.address, &pair, &url);
     assert_eq!(done.status, 200, "{done:?}");
     house.said("a grant", &done, Told::Nothing);
