@@ -215,7 +215,6 @@ impl Servers {
             return Err(Error::new(Code::InvalidArgs, message).with_pointer("/team"));
         };
         let team: Arc<str> = team.into();
-        asked.note_team(&team);
         let kept = self.look_own(asked).await?;
         self.may_share(&asked.person)?;
         if !asked.person.teams.iter().any(|own| **own == *team) {
@@ -224,6 +223,8 @@ impl Servers {
                 .with_pointer("/team")
                 .with_reason("not_member"));
         }
+        // What is no team of his may be anything, and stands in no record.
+        asked.note_team(&team);
         self.set_team(asked, &kept, Some(team)).await
     }
 

@@ -41,10 +41,6 @@ pub(super) fn build(raw: RawConsent, at: &Span, vault: Vault<'_>, faults: &mut F
     let proof = client::by_secret(raw.client.secret, secret_in, vault, faults);
     let id = name(raw.client.id, faults);
     if let Some(issuer) = &raw.issuer {
-        if id.is_none() {
-            let message = "`issuer` is about `client_id`: with whom that client is registered";
-            faults.add(FaultCode::Contradiction, &issuer.at, message);
-        }
         client::trusted(issuer, faults);
     }
     Consent {

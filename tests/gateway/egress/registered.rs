@@ -13,7 +13,7 @@ kind: Policy
 scope: { tenant: acme }
 self_service:
   roles: [member]
-  hosts: [\"*:*\"]
+  hosts: [\"*:*\", \"http://srv.example:*\"]
   max_each: 100
   default: { risk: read_low, pin: first_use }
 rules:
