@@ -138,6 +138,8 @@ pub fn strangers(house: &mut House) {
     let parts = format!("Bearer e30.{none}.{none}");
     let basic = format!("Basic {none}");
     let word = secret("a word in a broken body");
+    // No employee's: one that might be is whom the caller names, and stands in the record.
+    let nobody = format!("E1 {word}");
     let cookie = format!("sid={}", secret("a client's cookie"));
     let requests: Vec<Vec<(&str, &str)>> = vec![
         vec![("X-Api-Key", &unknown)],
@@ -148,7 +150,7 @@ pub fn strangers(house: &mut House) {
         vec![("Authorization", &parts)],
         vec![("Authorization", &basic)],
         vec![("X-Api-Key", &good), ("Authorization", &parts)],
-        vec![("X-Api-Key", &good), ("SSO-Emp-Id", &word)],
+        vec![("X-Api-Key", &good), ("SSO-Emp-Id", &nobody)],
         vec![
             ("X-Api-Key", &good),
             ("Cookie", &cookie),
