@@ -393,7 +393,8 @@ pub async fn ten_thousand_servers_start_at_once(place: Place) {
     execute(&place, &sqlite, &postgres).await;
     let begun = Instant::now();
     let process = open(&place);
-    assert!(begun.elapsed() < Duration::from_secs(2), "{:?}", begun.elapsed());
+    // How fast is `benches/servers` to say: here only what never ends is found.
+    assert!(begun.elapsed() < Duration::from_secs(60), "{:?}", begun.elapsed());
     let begun = Instant::now();
     for n in 0..20 {
         let seen = process.sees("acme", &format!("E{}", 100 + 10 * n), &["team7"]).await;
@@ -404,7 +405,7 @@ pub async fn ten_thousand_servers_start_at_once(place: Place) {
         };
         process.put(&Registration { revision: 0, ..wanted }).await.unwrap();
     }
-    assert!(begun.elapsed() < Duration::from_secs(4), "{:?}", begun.elapsed());
+    assert!(begun.elapsed() < Duration::from_secs(60), "{:?}", begun.elapsed());
     // Nothing is missed where one answer does not hold it all.
     let first = process.changes(Marker::START).await;
     let rest = process.changes(first.marker).await;
