@@ -70,7 +70,10 @@ struct Compile {
     help_template = EXAMPLES_FIRST,
     after_help = "Examples:\n  \
         hangu steps run compiled.json --context '{\"url\": \"https://shop.example/?orderId=O-1001\"}'\n  \
-        hangu steps run compiled.json --step-index 3 --context @page.json --variables @before.json"
+        hangu steps run compiled.json --step-index 3 --context @page.json --variables @before.json",
+    // A run has five minutes where nobody says otherwise (`steps.max_time`): whoever leaves before
+    // ends it, and never hears of its id.
+    mut_arg("timeout", |timeout| timeout.default_value("330"))
 )]
 struct Run {
     /// What `compile` wrote; `-` is the standard input
