@@ -11,7 +11,10 @@ use http::HeaderName;
 use tokio::time::Instant;
 use tower::ServiceExt;
 
-use super::{input::shown, tools::Adapted};
+use super::{
+    input::{shown, wrong},
+    tools::Adapted,
+};
 use crate::{
     adapt::{is_rewritten, runtime_name},
     body::Body,
@@ -372,6 +375,17 @@ pub(super) fn one_header<'r>(
         (Some(_), _) => bad("is sent twice"),
         (None, Ok(text)) => Ok(Some(text.trim())),
         (None, Err(_)) => bad("is no text"),
+    }
+}
+
+/// Refuses what is only to be tried and cannot be.
+///
+/// # Errors
+/// With the reason why it cannot.
+pub(super) fn never_tried(request: &ApiRequest, why: &str) -> Result<(), Error> {
+    match one_header(request, &header::DRY_RUN)? {
+        None | Some("false") => Ok(()),
+        Some(_) => Err(wrong(why.to_owned()).with_reason("dry_run")),
     }
 }
 

@@ -26,7 +26,7 @@ use self::{
     keep::{Busy, Place},
     told::{Standing, Standings, Told},
 };
-use super::{Person, in_scope, input, recordable};
+use super::{Person, calls::never_tried, in_scope, input, recordable};
 use crate::{
     audit::Audit,
     body::Body,
@@ -189,6 +189,7 @@ impl ServersApi {
         };
         let key = UpstreamName::of_key(id).map(|_| id);
         asked.note(change.as_str(), key);
+        never_tried(request, "what is changed about servers cannot be only tried")?;
         recordable(&self.0.parts.audit, RISK)?;
         in_scope(&request.caller, RISK)?;
         #[allow(

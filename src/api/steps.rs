@@ -19,7 +19,7 @@ use self::{
 };
 use super::{
     answer,
-    calls::{ToolCalls, one_header, source},
+    calls::{ToolCalls, never_tried, one_header, source},
     input::{self, Input, wrong},
 };
 use crate::{
@@ -209,14 +209,9 @@ fn alone(request: &ApiRequest) -> Result<(), Error> {
                        of its first answer to go on with it, or bind `idempotencyKey` in a step";
         return Err(wrong(message.to_owned()));
     }
-    match one_header(request, &header::DRY_RUN)? {
-        None | Some("false") => Ok(()),
-        Some(_) => {
-            let message = "steps need each other's results, so a run cannot be only tried: try \
-                           single calls with /v1/invoke";
-            Err(wrong(message.to_owned()).with_reason("dry_run"))
-        }
-    }
+    let why = "steps need each other's results, so a run cannot be only tried: try single calls \
+               with /v1/invoke";
+    never_tried(request, why)
 }
 
 fn read_uuid(text: &str) -> Option<u128> {

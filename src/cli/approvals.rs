@@ -136,9 +136,9 @@ impl Ls {
         let query = wanted.collect::<Vec<_>>().join("&");
         let mark = if query.is_empty() { "" } else { "?" };
         let path = format!("{}{mark}{query}", base(&self.asked));
-        let answer = self.asked.gateway()?.get(&path)?;
+        let answer = self.asked.at.gateway()?.get(&path)?;
         self.asked.tell(&answer, out, |listed: Listed, out| {
-            if listed.approvals.is_empty() && self.asked.admin {
+            if listed.approvals.is_empty() && self.asked.at.admin {
                 writeln!(out, "No such request is kept.")?;
             } else {
                 table(&listed.approvals, now(), out)?;
@@ -156,14 +156,14 @@ impl Ls {
 impl Show {
     fn run(&self, out: &mut dyn Write) -> Result<(), CommandError> {
         let path = format!("{}/{}", base(&self.asked), self.id);
-        let answer = self.asked.gateway()?.get(&path)?;
+        let answer = self.asked.at.gateway()?.get(&path)?;
         self.asked.tell(&answer, out, |told: Request, out| page(&told, now(), out))
     }
 }
 
 impl Decide {
     fn run(&self, yes: bool, out: &mut dyn Write) -> Result<(), CommandError> {
-        if yes && self.asked.admin {
+        if yes && self.asked.at.admin {
             let message = "a token approves nothing: an employee with one of the rule's roles \
                            does, with HANGU_API_KEY and HANGU_EMP_ID, without --admin";
             return Err(CommandError::Usage(message.to_owned()));
@@ -174,7 +174,7 @@ impl Decide {
             None => json!({}),
         };
         let path = format!("{}/{}/{verb}", base(&self.asked), self.id);
-        let answer = self.asked.gateway()?.post(&path, &body)?;
+        let answer = self.asked.at.gateway()?.post(&path, &body)?;
         self.asked.tell(&answer, out, |told: Request, out| {
             let (tool, whom) = (escape(&told.tool), told.whom());
             if told.state == "waiting" {
@@ -193,7 +193,7 @@ impl Decide {
 
 /// Where requests are, for whoever asks.
 fn base(asked: &AskedAsEither) -> &'static str {
-    if asked.admin { "/admin/api/approvals" } else { "/v1/approvals" }
+    if asked.at.admin { "/admin/api/approvals" } else { "/v1/approvals" }
 }
 
 // === What the gateway tells ===

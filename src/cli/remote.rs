@@ -9,7 +9,7 @@ mod asked;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::{HeaderName, HeaderValue, Method, Request, header};
+use http::{HeaderName, HeaderValue, Method, Request, StatusCode, header};
 use tokio::time::timeout;
 use tower::Service;
 use url::Url;
@@ -263,6 +263,12 @@ impl Gateway {
         let said = if is_json { Refusal::read(&body, status.as_u16()) } else { None };
         match said {
             Some(refusal) => Ok(Err(refusal)),
+            None if status == StatusCode::NOT_FOUND && self.variable == "HANGU_ADMIN_URL" => {
+                Err(self.no_answer(
+                    "answered 404: the admin API is off where the configuration has neither \
+                     `admin.token` nor `admin.tokens`, or --url (or HANGU_ADMIN_URL) leads elsewhere",
+                ))
+            }
             None => Err(self.no_answer(&format!(
                 "answered {status}, and not as a gateway does: does --url (or {}) lead to one?",
                 self.variable

@@ -106,6 +106,12 @@ impl Reader<'_> {
         };
         match kind.as_str() {
             Some(kind) if kind == MCP_CALL => Some(self.call(step)),
+            // It would pass through, and never be made.
+            Some(kind) if kind.eq_ignore_ascii_case(MCP_CALL) || step.get("mcp").is_some() => {
+                let message = format!("a step with a call is of the type `{MCP_CALL}`");
+                self.fault("/type", FaultKind::BadValue, message);
+                None
+            }
             Some(kind) => Some(self.other(step, &kind)),
             None => {
                 self.fault("/type", FaultKind::BadValue, "`type` is a text");

@@ -177,6 +177,37 @@ fn an_employee_brings_a_server_of_any_dialect_and_nobody_else_has_it() {
 }
 
 #[test]
+fn what_cannot_be_only_tried_is_refused_and_not_done() {
+    let (gateway, server) = (gateway(), self::server(Speaks::Stateless));
+    let key = bring(&gateway, "E1", &server, SECRET);
+    let below = |below: &str| format!("/v1/servers/{key}{below}");
+    let body = json!({ "url": format!("{}?n=1", server.url()) }).to_string();
+    for (method, path, body) in [
+        ("POST", "/v1/servers".to_owned(), &*body),
+        ("POST", "/v1/servers/import".to_owned(), "{}"),
+        ("POST", below("/refresh"), ""),
+        ("PUT", below("/credential"), "{}"),
+        ("DELETE", below("/credential"), ""),
+        ("PUT", below("/share"), "{}"),
+        ("DELETE", below("/share"), ""),
+        ("DELETE", below(""), ""),
+    ] {
+        let request = Request::new(method, &path, body).header("SSO-Emp-Id", "E1");
+        let request = request.header("Content-Type", "application/json");
+        let reply = request.header("X-Dry-Run", "true").ask(&gateway);
+        assert_eq!(
+            (reply.status, reply.refusal().as_deref()),
+            (400, Some("invalid_args")),
+            "{path}"
+        );
+        assert!(reply.text().contains("only tried"), "{}", reply.text());
+    }
+    let told = json_of(&ask(&gateway, "E1", "GET", "/v1/servers", &Value::Null), 200);
+    let servers = told["servers"].as_array().unwrap();
+    assert_eq!((servers.len(), &servers[0]["hasCredential"]), (1, &json!(true)), "{told}");
+}
+
+#[test]
 fn each_change_leaves_a_record_and_no_secret_anywhere() {
     let (gateway, server) = (gateway(), self::server(Speaks::Stateless));
     let key = bring(&gateway, "E1", &server, SECRET);

@@ -5,32 +5,28 @@ use std::io::Write;
 use super::{ADMIN, AdminAddress, DATA, DataAddress, Gateway, Patience, read, variable};
 use crate::cli::tell::{CommandError, Form};
 
-/// Whom an employee asks, and how it is told.
+/// Whom a verb asks, at an address of this kind, and how the answer is told.
 #[derive(Debug, clap::Args)]
-pub struct Asked {
+pub struct AskedAt<A: clap::Args> {
     /// How to tell: for people, or the gateway's own answer
     #[arg(long, value_enum, default_value_t = Form::Human)]
     pub format: Form,
     #[command(flatten)]
-    pub at: DataAddress,
+    pub at: A,
 }
 
-/// Whom an operator asks, and how it is told.
-#[derive(Debug, clap::Args)]
-pub struct AdminAsked {
-    /// How to tell: for people, or the gateway's own answer
-    #[arg(long, value_enum, default_value_t = Form::Human)]
-    pub format: Form,
-    #[command(flatten)]
-    pub at: AdminAddress,
-}
+/// Whom an employee asks.
+pub type Asked = AskedAt<DataAddress>;
 
-/// Whom an employee or an operator asks, and how it is told.
+/// Whom an operator asks.
+pub type AdminAsked = AskedAt<AdminAddress>;
+
+/// Whom an employee or an operator asks.
+pub type AskedAsEither = AskedAt<EitherAddress>;
+
+/// Where an employee asks, or an operator where he says so.
 #[derive(Debug, clap::Args)]
-pub struct AskedAsEither {
-    /// How to tell: for people, or the gateway's own answer
-    #[arg(long, value_enum, default_value_t = Form::Human)]
-    pub format: Form,
+pub struct EitherAddress {
     /// Ask as whoever looks after the gateway: at its admin listener, with the token of
     /// HANGU_ADMIN_TOKEN
     #[arg(long, help_heading = "The gateway")]
@@ -43,7 +39,7 @@ pub struct AskedAsEither {
     patience: Patience,
 }
 
-impl Asked {
+impl<A: clap::Args> AskedAt<A> {
     /// Tells a gateway's answer.
     pub fn tell<T: serde::de::DeserializeOwned>(
         &self,
@@ -51,23 +47,15 @@ impl Asked {
         out: &mut dyn Write,
         human: impl FnOnce(T, &mut dyn Write) -> Result<(), CommandError>,
     ) -> Result<(), CommandError> {
-        tell(self.format, answer, out, human)
+        if self.format == Form::Json {
+            out.write_all(answer)?;
+            return Ok(writeln!(out)?);
+        }
+        human(read(answer)?, out)
     }
 }
 
-impl AdminAsked {
-    /// Tells a gateway's answer.
-    pub fn tell<T: serde::de::DeserializeOwned>(
-        &self,
-        answer: &[u8],
-        out: &mut dyn Write,
-        human: impl FnOnce(T, &mut dyn Write) -> Result<(), CommandError>,
-    ) -> Result<(), CommandError> {
-        tell(self.format, answer, out, human)
-    }
-}
-
-impl AskedAsEither {
+impl EitherAddress {
     pub fn gateway(&self) -> Result<Gateway, CommandError> {
         let at = |name: &str, otherwise: &str| {
             self.url.clone().or_else(|| variable(name)).unwrap_or_else(|| otherwise.to_owned())
@@ -78,27 +66,4 @@ impl AskedAsEither {
         }
         DataAddress { url: at("HANGU_URL", DATA), patience }.gateway()
     }
-
-    /// Tells a gateway's answer.
-    pub fn tell<T: serde::de::DeserializeOwned>(
-        &self,
-        answer: &[u8],
-        out: &mut dyn Write,
-        human: impl FnOnce(T, &mut dyn Write) -> Result<(), CommandError>,
-    ) -> Result<(), CommandError> {
-        tell(self.format, answer, out, human)
-    }
-}
-
-fn tell<T: serde::de::DeserializeOwned>(
-    format: Form,
-    answer: &[u8],
-    out: &mut dyn Write,
-    human: impl FnOnce(T, &mut dyn Write) -> Result<(), CommandError>,
-) -> Result<(), CommandError> {
-    if format == Form::Json {
-        out.write_all(answer)?;
-        return Ok(writeln!(out)?);
-    }
-    human(read(answer)?, out)
 }

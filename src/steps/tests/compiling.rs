@@ -26,6 +26,8 @@ fn each_fault_of_form_has_its_place() {
         ("7".to_owned(), "bad_step -", "/steps/0".to_owned()),
         ("{}".into(), "missing_member -", "/steps/0/type".into()),
         (r#"{"type":1}"#.into(), "bad_value -", "/steps/0/type".into()),
+        (r#"{"type":"mcpcall","stepIndex":1}"#.into(), "bad_value 1", "/steps/0/type".into()),
+        (r#"{"type":"call","stepIndex":1,"mcp":{}}"#.into(), "bad_value 1", "/steps/0/type".into()),
         (r#"{"type":"x","stepIndex":-1}"#.into(), "bad_value -", "/steps/0/stepIndex".into()),
         (r#"{"type":"x","stepIndex":1.0}"#.into(), "bad_value -", "/steps/0/stepIndex".into()),
         (r#"{"type":"mcpCall","stepIndex":1}"#.into(), "missing_member 1", "/steps/0/mcp".into()),
